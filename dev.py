@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Set up, show, test and check Proctor from a fresh checkout; needs only Python 3.11+, pip and git.
+
+Everything it makes lies in `.venv/` and `.dev/` (both ignored by git); nothing of the user's is touched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+WORK = ROOT / ".dev"
+REQUIREMENTS = ROOT / "requirements.txt"
+UV_VERSION = "0.13.7"
+# Left out by --quick: what needs real CLI agents or long waits. --soak adds the long fault runs.
+QUICK = "not slow and not agents and not soak"
+FULL = "not soak"
+
+
+def main() -> int:
+    """Parse the command line, make the environment ready and run the command."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - this file must say so itself on an older Python
+        sys.exit("Proctor needs Python 3.11 or newer; run `python3.11 dev.py …`.")
+    args, rest = parser().parse_known_args()
+    if args.command not in {"test", "bench", "demo"} and rest:
+        parser().error(f"unrecognized arguments: {' '.join(rest)}")
+    if args.command == "lock":
+        return lock()
+    setup()
+    commands = {"setup": ready, "demo": demo, "test": test, "check": check, "fmt": fmt, "bench": bench}
+    return commands[args.command](args, rest)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describe the commands."""
+    top = argparse.ArgumentParser(prog="dev.py", description=__doc__)
+    sub = top.add_subparsers(dest="command", required=True)
+    sub.add_parser("setup", help="make .venv/ (the others do it by themselves)")
+    sub.add_parser("demo", help="run the main job on the embedded default; --json ends with a summary line")
+    tests = sub.add_parser("test", help="run every test; further arguments go to pytest")
+    tests.add_argument("--quick", action="store_true", help="under a minute: no CLI agents, no slow tests")
+    tests.add_argument("--soak", action="store_true", help="also the long fault-injection runs")
+    sub.add_parser("check", help="lint, types, layers, docs")
+    sub.add_parser("fmt", help="format the code and mend what can be mended")
+    sub.add_parser("bench", help="measure, as JSON; names choose benchmarks")
+    sub.add_parser("lock", help="pin requirements.txt anew from pyproject.toml")
+    return top
+
+
+def setup() -> None:
+    """Make `.venv/` match requirements.txt; quick when it already does; safe beside a second caller."""
+    WORK.mkdir(exist_ok=True)
+    with (WORK / "lock").open("w") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        stamp, wanted = VENV / ".proctor-stamp", fingerprint()
+        if stamp.exists() and stamp.read_text() == wanted:
+            return
+        print("dev.py: setting up .venv/ …", file=sys.stderr, flush=True)
+        python = VENV / "bin" / "python"
+        uv("venv", "--quiet", "--clear", "--python", sys.executable, str(VENV))
+        uv("pip", "install", "--quiet", "--python", str(python), "--require-hashes", "-r", str(REQUIREMENTS))
+        uv("pip", "install", "--quiet", "--python", str(python), "--no-deps", "--no-build-isolation", "-e", str(ROOT))
+        stamp.write_text(wanted)
+
+
+def fingerprint() -> str:
+    """Tell whether the environment still fits: pins, package metadata, interpreter and place."""
+    parts = [REQUIREMENTS.read_bytes(), (ROOT / "pyproject.toml").read_bytes(), sys.version.encode(), bytes(ROOT)]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def uv(*argv: str) -> None:
+    """Run uv, fetched once into .dev/ so that the user's own environment stays as it is."""
+    home = WORK / f"uv-{UV_VERSION}"
+    if not (home / "bin" / "uv").exists():
+        fetch = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*fetch, "--target", str(home), f"uv=={UV_VERSION}"], check=True)
+    environment = {**os.environ, "UV_SYSTEM_CERTS": "1", "UV_CACHE_DIR": str(WORK / "uv-cache"), "UV_LINK_MODE": "copy"}
+    environment.pop("VIRTUAL_ENV", None)
+    subprocess.run([str(home / "bin" / "uv"), "--no-config", *argv], check=True, env=environment, cwd=ROOT)
+
+
+def lock() -> int:
+    """Resolve all dependencies for every platform, with hashes and without any host's name."""
+    WORK.mkdir(exist_ok=True)
+    options = "--universal --python-version 3.11 --generate-hashes --all-extras --group dev --no-annotate --no-header"
+    uv("pip", "compile", "--quiet", *options.split(), "--no-emit-index-url", "pyproject.toml", "-o", str(REQUIREMENTS))
+    return 0
+
+
+def run(*argv: str) -> int:
+    """Run one program of the environment from the root of the checkout and give its exit code."""
+    path = f"{VENV / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return subprocess.run([str(VENV / "bin" / argv[0]), *argv[1:]], cwd=ROOT, env={**os.environ, "PATH": path}).returncode
+
+
+def ready(_args: argparse.Namespace, _rest: list[str]) -> int:
+    """Say where the command is."""
+    print(VENV / "bin" / "proctor")
+    return 0
+
+
+def demo(_args: argparse.Namespace, rest: list[str]) -> int:
+    """Run the demonstration."""
+    return run("proctor", "demo", *rest)
+
+
+def test(args: argparse.Namespace, rest: list[str]) -> int:
+    """Run the tests on SQLite and PostgreSQL, in as many processes as there are cores."""
+    marks = QUICK if args.quick else "" if args.soak else FULL
+    chosen = any(Path(word.split("::")[0]).exists() for word in rest)
+    parallel = [] if any(word.startswith("-n") or word == "--pdb" for word in rest) else ["-n", str(os.cpu_count() or 2)]
+    where = [] if chosen else ["tests"]
+    return run("python", "-m", "pytest", *(["-m", marks] if marks else []), *parallel, "--dist", "worksteal", *where, *rest)
+
+
+def check(_args: argparse.Namespace, _rest: list[str]) -> int:
+    """Lint, types, layers, docs; every one runs, and any failure fails the whole."""
+    steps = [
+        ("ruff", "check", "."),
+        ("ruff", "format", "--check", "."),
+        ("mypy",),
+        ("lint-imports", "--cache-dir", str(WORK / "import-linter")),
+        ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/layers"),
+    ]
+    failed = [" ".join(step) for step in steps if announce(step)]
+    print(f"dev.py check: {'failed: ' + '; '.join(failed) if failed else 'all good'}")
+    return 1 if failed else 0
+
+
+def announce(step: tuple[str, ...]) -> int:
+    """Run one step of the check under its name."""
+    print(f"\n── {' '.join(step)}", flush=True)
+    return run(*step)
+
+
+def fmt(_args: argparse.Namespace, _rest: list[str]) -> int:
+    """Mend imports and lint where it is safe, then format."""
+    return run("ruff", "check", "--fix", "--quiet", ".") | run("ruff", "format", ".")
+
+
+def bench(_args: argparse.Namespace, rest: list[str]) -> int:
+    """Run the benchmarks and print JSON."""
+    return run("python", "-m", "bench", *rest)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""The `proctor` command: a lazy group, so that `--help` imports nothing heavy, and the one place that turns
+errors into a sentence and an exit code.
+
+Exit codes (docs/reference/exit-codes.md): 0 done; 1 failed; 2 wrong usage or settings; 3 needs you;
+4 not found; 5 refused; 6 unavailable; 7 altered data found; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from proctor import __version__
+
+__all__ = ["COMMANDS", "EXIT_INTERRUPTED", "cli", "main"]
+
+EXIT_INTERRUPTED = 130
+
+# name -> (module, attribute, one line of help, group in `proctor --help`)
+COMMANDS: dict[str, tuple[str, str, str, str]] = {
+    "demo": ("proctor.cli.demo", "demo", "Show the main job with simulated agents; no key, no account.", "Start"),
+    "init": ("proctor.cli.init", "init", "Write proctor.toml for this repository; asks nothing.", "Start"),
+    "doctor": ("proctor.cli.doctor", "doctor", "Check this machine and say the cure for what is missing.", "Start"),
+    "status": ("proctor.cli.status", "status", "What needs you, what runs, what has finished.", "Watch"),
+    "trace": ("proctor.cli.trace", "trace", "Read, follow, verify and export the trace.", "Watch"),
+    "config": ("proctor.cli.config", "config", "Show the settings and where each comes from.", "Setup"),
+    "db": ("proctor.cli.db", "db", "Upgrade, check and back up the database.", "Setup"),
+    "completion": ("proctor.cli.completion", "completion", "Print the completion script of your shell.", "Setup"),
+    "version": ("proctor.cli.version", "version", "Print the version.", "Setup"),
+}
+GROUPS = ("Start", "Watch", "Decide", "Finish", "Setup")
+
+
+class LazyGroup(click.Group):
+    """Imports a command when it is called, never for help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name all commands, as completion wants them."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the one that is wanted."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _help, _group = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Answer an unknown name with the nearest known ones."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            raise click.UsageError(f"{error.message} {_near(args[0])}".strip(), ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by what one does with them."""
+        for group in GROUPS:
+            rows = [(name, entry[2]) for name, entry in COMMANDS.items() if entry[3] == group]
+            if rows:
+                with formatter.section(group):
+                    formatter.write_dl(rows)
+
+
+def _near(word: str) -> str:
+    import difflib
+
+    found = difflib.get_close_matches(word, COMMANDS)
+    return f"Did you mean {' or '.join(found)}?" if found else "See `proctor --help`."
+
+
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="proctor", message="%(prog)s %(version)s")
+@click.option("--debug", is_flag=True, help="Show the traceback of a failure.")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """Run AI coding agents on a repository and be answerable for what they did.
+
+    Without a command: what needs you, what runs, what has finished.
+    """
+    ctx.obj = {"debug": debug}
+    if ctx.invoked_subcommand is None:
+        status = cli.get_command(ctx, "status")
+        assert status is not None
+        ctx.invoke(status)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; failures print one sentence with the cure, never a traceback unless --debug."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    try:
+        return _run(words)
+    except Exception as error:  # noqa: BLE001 - the CLI's own boundary, named in tests/layers
+        if debug:
+            raise
+        return _report(error)
+
+
+def _run(words: list[str]) -> int:
+    try:
+        answer: Any = cli.main(args=[word for word in words if word != "--debug"], prog_name="proctor", standalone_mode=False)
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted.", err=True)
+        return EXIT_INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader (head, less) went away: not a failure; keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return answer if isinstance(answer, int) else 0
+
+
+def _report(error: Exception) -> int:
+    from proctor.protocol.errors import ProctorError
+
+    if isinstance(error, ProctorError):
+        click.echo(f"proctor: {error}", err=True)
+        return error.exit_code
+    sentence = str(error).strip().splitlines()
+    what = f"{type(error).__name__}: {sentence[0]}" if sentence else type(error).__name__
+    click.echo(f"proctor: {what} — this is a defect; run it again with --debug and report it.", err=True)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Durable state: tables, migrations, blobs; SQLite and PostgreSQL behind one engine factory."""

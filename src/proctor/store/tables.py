@@ -1,0 +1,355 @@
+"""Every table of `proctor.db`, once, for both databases. The seeds' tables keep the seeds' names and columns.
+
+Nobody writes a display status by hand: `agent_status` is a view over agents, attempts and history (law 2).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+__all__ = [
+    "AGENT_STATUS_VIEW",
+    "UtcDateTime",
+    "agents",
+    "approvals",
+    "architecture_rules",
+    "attempts",
+    "controls",
+    "events",
+    "executors",
+    "metadata",
+    "task_history",
+    "task_queue",
+    "trace_heads",
+    "trace_tombstones",
+]
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(column_0_label)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+class UtcDateTime(sa.types.TypeDecorator[datetime]):
+    """A moment in UTC: timestamptz on PostgreSQL, ISO 8601 text that sorts on SQLite."""
+
+    impl = sa.String(32)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> sa.types.TypeEngine[Any]:
+        """Choose the native type where there is one."""
+        if dialect.name == "postgresql":
+            return dialect.type_descriptor(sa.DateTime(timezone=True))
+        return dialect.type_descriptor(sa.String(32))
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> Any:
+        """Refuse a moment without a zone; write the rest in UTC."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("a datetime without a time zone cannot be stored; use datetime.now(UTC)")
+        moment = value.astimezone(UTC)
+        return moment if dialect.name == "postgresql" else moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:
+        """Read back in UTC; rows put in by other programs may carry any ISO form."""
+        if value is None:
+            return None
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+class _UtcNow(FunctionElement[datetime]):
+    """The database's own clock as a column default."""
+
+    inherit_cache = True
+    type = UtcDateTime()
+
+
+class _NewKey(FunctionElement[str]):
+    """A random key made by the database, for rows that other programs put in."""
+
+    inherit_cache = True
+    type = sa.String(64)
+
+
+@compiles(_UtcNow, "sqlite")
+def _utc_now_sqlite(element: _UtcNow, compiler: Any, **kw: Any) -> str:
+    return "(strftime('%Y-%m-%dT%H:%M:%f000Z','now'))"
+
+
+@compiles(_UtcNow, "postgresql")
+def _utc_now_postgresql(element: _UtcNow, compiler: Any, **kw: Any) -> str:
+    return "clock_timestamp()"
+
+
+@compiles(_NewKey, "sqlite")
+def _new_key_sqlite(element: _NewKey, compiler: Any, **kw: Any) -> str:
+    return "(lower(hex(randomblob(16))))"
+
+
+@compiles(_NewKey, "postgresql")
+def _new_key_postgresql(element: _NewKey, compiler: Any, **kw: Any) -> str:
+    return "gen_random_uuid()::text"
+
+
+def _json(name: str, default: str | None = None) -> sa.Column[Any]:
+    if default is None:
+        return sa.Column(name, sa.JSON(none_as_null=True))
+    return sa.Column(name, sa.JSON(none_as_null=True), nullable=False, server_default=sa.text(f"'{default}'"))
+
+
+def _moment(name: str) -> sa.Column[Any]:
+    return sa.Column(name, UtcDateTime())
+
+
+def _created(name: str = "created_at") -> sa.Column[Any]:
+    return sa.Column(name, UtcDateTime(), nullable=False, server_default=_UtcNow())
+
+
+def _key(name: str) -> sa.Column[Any]:
+    return sa.Column(name, sa.String(64), primary_key=True, server_default=_NewKey())
+
+
+task_queue = sa.Table(
+    "task_queue",
+    metadata,
+    _key("task_id"),
+    sa.Column("task_type", sa.String(50), nullable=False, server_default="task"),
+    sa.Column("priority", sa.Integer, nullable=False, server_default="5"),
+    sa.Column("status", sa.String(20), nullable=False, server_default="pending"),
+    sa.Column("created_by", sa.String(100), nullable=False, server_default="DAVID"),
+    sa.Column("assigned_to_agent", sa.String(100)),
+    _json("file_paths", "[]"),
+    _json("depends_on_task_ids", "[]"),
+    sa.Column("description", sa.Text, nullable=False),
+    _json("context", "{}"),
+    _created(),
+    _moment("assigned_at"),
+    _moment("started_at"),
+    _moment("completed_at"),
+    _moment("deadline"),
+    _json("result"),
+    sa.Column("error_log", sa.Text),
+    sa.Column("retry_count", sa.Integer, nullable=False, server_default="0"),
+    # Ours, beside the seed's: who holds it, which attempt, and when it may run again.
+    sa.Column("trace_id", sa.String(64)),
+    sa.Column("session_id", sa.String(64)),
+    sa.Column("workspace", sa.Text),
+    sa.Column("max_retries", sa.Integer, nullable=False, server_default="2"),
+    sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("owner", sa.String(64)),
+    _moment("not_before"),
+    sa.Column("cancel_requested", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.CheckConstraint("priority BETWEEN 1 AND 10", name="priority"),
+    sa.CheckConstraint(
+        "status IN ('pending','assigned','in_progress','awaiting_approval','blocked','recovering',"
+        "'verifying','completed','failed','cancelled')",
+        name="status",
+    ),
+)
+sa.Index("ix_task_queue_status_priority", task_queue.c.status, task_queue.c.priority.desc())
+sa.Index("ix_task_queue_agent_status", task_queue.c.assigned_to_agent, task_queue.c.status)
+sa.Index("ix_task_queue_session", task_queue.c.session_id)
+sa.Index("ix_task_queue_created", task_queue.c.created_at)
+
+attempts = sa.Table(
+    "attempts",
+    metadata,
+    sa.Column("task_id", sa.String(64), sa.ForeignKey("task_queue.task_id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("attempt", sa.Integer, primary_key=True),
+    sa.Column("agent_name", sa.String(100), nullable=False),
+    sa.Column("owner", sa.String(64), nullable=False),
+    sa.Column("native_id", sa.String(128)),
+    sa.Column("pid", sa.Integer),
+    sa.Column("pid_started", sa.BigInteger),
+    sa.Column("boot_id", sa.String(64)),
+    sa.Column("worktree", sa.Text),
+    sa.Column("branch", sa.String(255)),
+    sa.Column("base_commit", sa.String(64)),
+    sa.Column("head_commit", sa.String(64)),
+    sa.Column("simulated", sa.Boolean, nullable=False, server_default=sa.false()),
+    _created("started_at"),
+    _moment("ended_at"),
+    sa.Column("outcome", sa.String(20)),
+    sa.Column("error", sa.Text),
+    sa.Column("input_tokens", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("output_tokens", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("cost_usd", sa.Numeric(12, 6)),
+)
+sa.Index("ix_attempts_open", attempts.c.ended_at, attempts.c.agent_name)
+
+task_history = sa.Table(
+    "task_history",
+    metadata,
+    _key("history_id"),
+    sa.Column("agent_name", sa.String(100), nullable=False),
+    sa.Column("task_id", sa.String(64), sa.ForeignKey("task_queue.task_id", ondelete="CASCADE"), nullable=False),
+    sa.Column("task_type", sa.String(50), nullable=False),
+    sa.Column("file_id", sa.String(64)),
+    sa.Column("action_type", sa.String(20)),
+    sa.Column("success", sa.Boolean, nullable=False),
+    sa.Column("duration_ms", sa.BigInteger, nullable=False),
+    sa.Column("error_message", sa.Text),
+    sa.Column("learned_pattern", sa.Text),
+    sa.Column("cost_tokens", sa.BigInteger),
+    sa.Column("attempt", sa.Integer, nullable=False, server_default="1"),
+    sa.Column("simulated", sa.Boolean, nullable=False, server_default=sa.false()),
+    _created(),
+)
+sa.Index("ix_task_history_agent", task_history.c.agent_name, task_history.c.created_at)
+sa.Index("ix_task_history_task", task_history.c.task_id)
+
+agents = sa.Table(
+    "agents",
+    metadata,
+    _key("agent_id"),
+    sa.Column("agent_name", sa.String(100), nullable=False, unique=True),
+    sa.Column("agent_type", sa.String(50), nullable=False),
+    _json("capabilities", "[]"),
+    sa.Column("offline_reason", sa.Text),
+    _moment("checked_at"),
+    _created(),
+)
+
+AGENT_STATUS_VIEW = """
+CREATE VIEW agent_status AS
+SELECT a.agent_id, a.agent_name, a.agent_type, a.capabilities,
+  CASE WHEN EXISTS (SELECT 1 FROM attempts r WHERE r.agent_name = a.agent_name AND r.ended_at IS NULL) THEN 'busy'
+       WHEN a.offline_reason IS NOT NULL THEN 'offline' ELSE 'idle' END AS status,
+  (SELECT r.task_id FROM attempts r WHERE r.agent_name = a.agent_name AND r.ended_at IS NULL
+     ORDER BY r.started_at DESC LIMIT 1) AS current_task_id,
+  (SELECT count(*) FROM task_history h WHERE h.agent_name = a.agent_name AND h.success) AS total_tasks_completed,
+  (SELECT avg(CASE WHEN h.success THEN 1.0 ELSE 0.0 END) FROM task_history h
+     WHERE h.agent_name = a.agent_name) AS success_rate,
+  (SELECT CAST(avg(h.duration_ms) AS INTEGER) FROM task_history h
+     WHERE h.agent_name = a.agent_name) AS avg_completion_time_ms,
+  (SELECT max(h.created_at) FROM task_history h WHERE h.agent_name = a.agent_name) AS last_active_at,
+  a.created_at
+FROM agents a
+"""
+
+architecture_rules = sa.Table(
+    "architecture_rules",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("feature_type", sa.String(100), nullable=False),
+    sa.Column("backend_pattern", sa.Text),
+    sa.Column("frontend_pattern", sa.Text),
+    _json("integration_points", "[]"),
+    sa.Column("rules_description", sa.Text),
+    _json("examples", "[]"),
+    _created(),
+    _created("updated_at"),
+)
+sa.Index("ix_architecture_rules_feature", architecture_rules.c.feature_type)
+
+executors = sa.Table(
+    "executors",
+    metadata,
+    sa.Column("executor_id", sa.String(64), primary_key=True),
+    sa.Column("kind", sa.String(20), nullable=False),
+    sa.Column("host", sa.String(255), nullable=False),
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("pid_started", sa.BigInteger, nullable=False),
+    sa.Column("boot_id", sa.String(64), nullable=False),
+    sa.Column("version", sa.String(64), nullable=False),
+    _created("started_at"),
+    sa.Column("expires_at", UtcDateTime(), nullable=False),
+)
+
+approvals = sa.Table(
+    "approvals",
+    metadata,
+    _key("approval_id"),
+    sa.Column("trace_id", sa.String(64), nullable=False),
+    sa.Column("session_id", sa.String(64)),
+    sa.Column("task_id", sa.String(64)),
+    sa.Column("call_id", sa.String(64)),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("tool_name", sa.String(100), nullable=False),
+    _json("inputs", "{}"),
+    sa.Column("reasoning", sa.Text, nullable=False, server_default=""),
+    sa.Column("risk_level", sa.String(10), nullable=False),
+    _json("consequences", "[]"),
+    sa.Column("bound_to", sa.String(128), nullable=False, server_default=""),
+    sa.Column("profile", sa.String(50)),
+    _created("requested_at"),
+    sa.Column("expires_at", UtcDateTime(), nullable=False),
+    sa.Column("status", sa.String(10), nullable=False, server_default="pending"),
+    sa.Column("answered_by", sa.String(100)),
+    _moment("answered_at"),
+    sa.Column("answer_reason", sa.Text),
+    sa.CheckConstraint("risk_level IN ('low','medium','high')", name="risk_level"),
+    sa.CheckConstraint("status IN ('pending','approved','rejected','timeout','void')", name="status"),
+)
+sa.Index("ix_approvals_status", approvals.c.status, approvals.c.expires_at)
+sa.Index("ix_approvals_task", approvals.c.task_id)
+
+controls = sa.Table(
+    "controls",
+    metadata,
+    sa.Column("scope", sa.String(100), primary_key=True),
+    sa.Column("paused", sa.Boolean, nullable=False),
+    sa.Column("changed_by", sa.String(100), nullable=False),
+    _created("changed_at"),
+)
+
+events = sa.Table(
+    "events",
+    metadata,
+    sa.Column("seq", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
+    sa.Column("trace_id", sa.String(64), nullable=False),
+    sa.Column("trace_seq", sa.Integer, nullable=False),
+    sa.Column("ts", sa.BigInteger, nullable=False),  # microseconds since 1970, UTC
+    sa.Column("kind", sa.String(10), nullable=False),
+    sa.Column("event", sa.String(50), nullable=False),
+    sa.Column("status", sa.String(10), nullable=False),
+    sa.Column("actor", sa.String(10), nullable=False),
+    sa.Column("actor_name", sa.String(100), nullable=False),
+    sa.Column("session_id", sa.String(64)),
+    sa.Column("task_id", sa.String(64)),
+    sa.Column("attempt", sa.Integer),
+    sa.Column("tool_name", sa.String(100)),
+    sa.Column("duration_ms", sa.Float),
+    sa.Column("details", sa.Text, nullable=False),  # canonical JSON, redacted; the very bytes that were hashed
+    sa.Column("hash", sa.LargeBinary(32), nullable=False),
+)
+sa.Index("uq_events_trace", events.c.trace_id, events.c.trace_seq, unique=True)
+sa.Index("ix_events_task", events.c.task_id, sqlite_where=events.c.task_id.is_not(None))
+
+# One row per trace and one with the empty name for the whole log. Its lock orders all writers, and its MAC,
+# made with a key outside the database, shows a dropped tail, a dropped trace and a rolled-back head.
+trace_heads = sa.Table(
+    "trace_heads",
+    metadata,
+    sa.Column("trace_id", sa.String(64), primary_key=True),
+    sa.Column("first_seq", sa.BigInteger, nullable=False),
+    sa.Column("last_seq", sa.BigInteger, nullable=False),
+    sa.Column("count", sa.BigInteger, nullable=False),
+    sa.Column("hash", sa.LargeBinary(32), nullable=False),
+    sa.Column("mac", sa.LargeBinary(32), nullable=False),
+    _created("started_at"),
+)
+
+# What retention took out: how many events up to which hash, so that the rest still verifies.
+trace_tombstones = sa.Table(
+    "trace_tombstones",
+    metadata,
+    sa.Column("trace_id", sa.String(64), primary_key=True),
+    sa.Column("through_trace_seq", sa.Integer, nullable=False),
+    sa.Column("through_hash", sa.LargeBinary(32), nullable=False),
+    sa.Column("removed", sa.BigInteger, nullable=False),
+    sa.Column("mac", sa.LargeBinary(32), nullable=False),
+    _created("pruned_at"),
+)
