@@ -1,0 +1,1 @@
+"""Who does the work: roster, driver port, one file per driver, and the care of their processes."""

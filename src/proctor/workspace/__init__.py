@@ -1,0 +1,1 @@
+"""The user's files and what is done to them: worktrees, snapshots, confined access."""
