@@ -34,7 +34,15 @@ def main() -> int:
     if args.command == "lock":
         return lock()
     setup()
-    commands = {"setup": ready, "demo": demo, "test": test, "check": check, "fmt": fmt, "bench": bench}
+    commands = {
+        "setup": ready,
+        "demo": demo,
+        "test": test,
+        "check": check,
+        "fmt": fmt,
+        "bench": bench,
+        "docs": docs,
+    }
     return commands[args.command](args, rest)
 
 
@@ -50,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
     sub.add_parser("check", help="lint, types, layers, docs")
     sub.add_parser("fmt", help="format the code and mend what can be mended")
     sub.add_parser("bench", help="measure, as JSON; names choose benchmarks")
+    sub.add_parser("docs", help="write the generated pages of docs/reference anew")
     sub.add_parser("lock", help="pin requirements.txt anew from pyproject.toml")
     return top
 
@@ -66,13 +75,28 @@ def setup() -> None:
         python = VENV / "bin" / "python"
         uv("venv", "--quiet", "--clear", "--python", sys.executable, str(VENV))
         uv("pip", "install", "--quiet", "--python", str(python), "--require-hashes", "-r", str(REQUIREMENTS))
-        uv("pip", "install", "--quiet", "--python", str(python), "--no-deps", "--no-build-isolation", "-e", str(ROOT))
+        uv(
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            str(python),
+            "--no-deps",
+            "--no-build-isolation",
+            "-e",
+            str(ROOT),
+        )
         stamp.write_text(wanted)
 
 
 def fingerprint() -> str:
     """Tell whether the environment still fits: pins, package metadata, interpreter and place."""
-    parts = [REQUIREMENTS.read_bytes(), (ROOT / "pyproject.toml").read_bytes(), sys.version.encode(), bytes(ROOT)]
+    parts = [
+        REQUIREMENTS.read_bytes(),
+        (ROOT / "pyproject.toml").read_bytes(),
+        sys.version.encode(),
+        bytes(ROOT),
+    ]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
@@ -82,7 +106,12 @@ def uv(*argv: str) -> None:
     if not (home / "bin" / "uv").exists():
         fetch = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*fetch, "--target", str(home), f"uv=={UV_VERSION}"], check=True)
-    environment = {**os.environ, "UV_SYSTEM_CERTS": "1", "UV_CACHE_DIR": str(WORK / "uv-cache"), "UV_LINK_MODE": "copy"}
+    environment = {
+        **os.environ,
+        "UV_SYSTEM_CERTS": "1",
+        "UV_CACHE_DIR": str(WORK / "uv-cache"),
+        "UV_LINK_MODE": "copy",
+    }
     environment.pop("VIRTUAL_ENV", None)
     subprocess.run([str(home / "bin" / "uv"), "--no-config", *argv], check=True, env=environment, cwd=ROOT)
 
@@ -90,15 +119,27 @@ def uv(*argv: str) -> None:
 def lock() -> int:
     """Resolve all dependencies for every platform, with hashes and without any host's name."""
     WORK.mkdir(exist_ok=True)
-    options = "--universal --python-version 3.11 --generate-hashes --all-extras --group dev --no-annotate --no-header"
-    uv("pip", "compile", "--quiet", *options.split(), "--no-emit-index-url", "pyproject.toml", "-o", str(REQUIREMENTS))
+    options = "--universal --python-version 3.11 --generate-hashes --all-extras --group dev"
+    options += " --no-annotate --no-header"
+    uv(
+        "pip",
+        "compile",
+        "--quiet",
+        *options.split(),
+        "--no-emit-index-url",
+        "pyproject.toml",
+        "-o",
+        str(REQUIREMENTS),
+    )
     return 0
 
 
 def run(*argv: str) -> int:
     """Run one program of the environment from the root of the checkout and give its exit code."""
     path = f"{VENV / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    return subprocess.run([str(VENV / "bin" / argv[0]), *argv[1:]], cwd=ROOT, env={**os.environ, "PATH": path}).returncode
+    return subprocess.run(
+        [str(VENV / "bin" / argv[0]), *argv[1:]], cwd=ROOT, env={**os.environ, "PATH": path}, check=False
+    ).returncode
 
 
 def ready(_args: argparse.Namespace, _rest: list[str]) -> int:
@@ -116,9 +157,23 @@ def test(args: argparse.Namespace, rest: list[str]) -> int:
     """Run the tests on SQLite and PostgreSQL, in as many processes as there are cores."""
     marks = QUICK if args.quick else "" if args.soak else FULL
     chosen = any(Path(word.split("::")[0]).exists() for word in rest)
-    parallel = [] if any(word.startswith("-n") or word == "--pdb" for word in rest) else ["-n", str(os.cpu_count() or 2)]
+    parallel = (
+        []
+        if any(word.startswith("-n") or word == "--pdb" for word in rest)
+        else ["-n", str(os.cpu_count() or 2)]
+    )
     where = [] if chosen else ["tests"]
-    return run("python", "-m", "pytest", *(["-m", marks] if marks else []), *parallel, "--dist", "worksteal", *where, *rest)
+    return run(
+        "python",
+        "-m",
+        "pytest",
+        *(["-m", marks] if marks else []),
+        *parallel,
+        "--dist",
+        "worksteal",
+        *where,
+        *rest,
+    )
 
 
 def check(_args: argparse.Namespace, _rest: list[str]) -> int:
@@ -149,6 +204,11 @@ def fmt(_args: argparse.Namespace, _rest: list[str]) -> int:
 def bench(_args: argparse.Namespace, rest: list[str]) -> int:
     """Run the benchmarks and print JSON."""
     return run("python", "-m", "bench", *rest)
+
+
+def docs(_args: argparse.Namespace, _rest: list[str]) -> int:
+    """Write the generated reference pages."""
+    return run("python", "-m", "proctor.cli.reference", "docs/reference")
 
 
 if __name__ == "__main__":

@@ -23,14 +23,29 @@ EXIT_INTERRUPTED = 130
 
 # name -> (module, attribute, one line of help, group in `proctor --help`)
 COMMANDS: dict[str, tuple[str, str, str, str]] = {
-    "demo": ("proctor.cli.demo", "demo", "Show the main job with simulated agents; no key, no account.", "Start"),
+    "demo": (
+        "proctor.cli.demo",
+        "demo",
+        "Show the main job with simulated agents; no key, no account.",
+        "Start",
+    ),
     "init": ("proctor.cli.init", "init", "Write proctor.toml for this repository; asks nothing.", "Start"),
-    "doctor": ("proctor.cli.doctor", "doctor", "Check this machine and say the cure for what is missing.", "Start"),
+    "doctor": (
+        "proctor.cli.doctor",
+        "doctor",
+        "Check this machine and say the cure for what is missing.",
+        "Start",
+    ),
     "status": ("proctor.cli.status", "status", "What needs you, what runs, what has finished.", "Watch"),
     "trace": ("proctor.cli.trace", "trace", "Read, follow, verify and export the trace.", "Watch"),
     "config": ("proctor.cli.config", "config", "Show the settings and where each comes from.", "Setup"),
     "db": ("proctor.cli.db", "db", "Upgrade, check and back up the database.", "Setup"),
-    "completion": ("proctor.cli.completion", "completion", "Print the completion script of your shell.", "Setup"),
+    "completion": (
+        "proctor.cli.completion",
+        "completion",
+        "Print the completion script of your shell.",
+        "Setup",
+    ),
     "version": ("proctor.cli.version", "version", "Print the version.", "Setup"),
 }
 GROUPS = ("Start", "Watch", "Decide", "Finish", "Setup")
@@ -76,7 +91,9 @@ def _near(word: str) -> str:
     return f"Did you mean {' or '.join(found)}?" if found else "See `proctor --help`."
 
 
-@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, prog_name="proctor", message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show the traceback of a failure.")
 @click.pass_context
@@ -98,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     try:
         return _run(words)
-    except Exception as error:  # noqa: BLE001 - the CLI's own boundary, named in tests/layers
+    except Exception as error:
         if debug:
             raise
         return _report(error)
@@ -106,7 +123,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     try:
-        answer: Any = cli.main(args=[word for word in words if word != "--debug"], prog_name="proctor", standalone_mode=False)
+        answer: Any = cli.main(
+            args=[word for word in words if word != "--debug"], prog_name="proctor", standalone_mode=False
+        )
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except (click.Abort, KeyboardInterrupt):

@@ -17,6 +17,8 @@ def version(as_json: bool) -> None:
     if as_json:
         import platform
 
-        print_json({"proctor": __version__, "python": platform.python_version(), "platform": platform.platform()})
+        print_json(
+            {"proctor": __version__, "python": platform.python_version(), "platform": platform.platform()}
+        )
     else:
         click.echo(f"proctor {__version__}")

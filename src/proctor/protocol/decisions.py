@@ -76,22 +76,32 @@ def verdict_of_proof(proof: Proof, severity: Severity, *, target: str) -> Verdic
         Severity.MAJOR: VerdictKind.CONCERNS,
         Severity.MINOR: VerdictKind.WARNING,
     }
-    return Verdict(reviewer="proctor", target=target, kind=kinds[severity], issues=(f"{severity} fix refuted",))
+    return Verdict(
+        reviewer="proctor", target=target, kind=kinds[severity], issues=(f"{severity} fix refuted",)
+    )
 
 
 def decide(verdicts: Sequence[Verdict]) -> Decision:
     """Apply the policy in the seed's order; the answer does not depend on the order of the verdicts."""
     if not verdicts:
-        return Decision(Action.PAUSE_AND_CLARIFY, "no verdict was given", ("ask for a review again", "decide yourself"))
+        return Decision(
+            Action.PAUSE_AND_CLARIFY, "no verdict was given", ("ask for a review again", "decide yourself")
+        )
     blockers = _named(verdicts, VerdictKind.BLOCKER)
     concerns = _named(verdicts, VerdictKind.CONCERNS)
     warnings = _named(verdicts, VerdictKind.WARNING)
     if blockers:
-        return Decision(Action.STOP_AND_ESCALATE, f"blocker from {_list(blockers)}", ("retry", "fixed by hand", "abort"))
+        return Decision(
+            Action.STOP_AND_ESCALATE, f"blocker from {_list(blockers)}", ("retry", "fixed by hand", "abort")
+        )
     if len(concerns) >= 2:
-        return Decision(Action.PAUSE_AND_CLARIFY, f"concerns from {_list(concerns)}", ("clarify", "review again"))
+        return Decision(
+            Action.PAUSE_AND_CLARIFY, f"concerns from {_list(concerns)}", ("clarify", "review again")
+        )
     if concerns:
-        return Decision(Action.LOG_WARNING, f"one concern, from {_list(concerns)}", ("review again in 10 minutes",))
+        return Decision(
+            Action.LOG_WARNING, f"one concern, from {_list(concerns)}", ("review again in 10 minutes",)
+        )
     if warnings:
         return Decision(Action.LOG_WARNING, f"warning from {_list(warnings)}", ())
     return Decision(Action.CONTINUE, f"approved by {_list(_named(verdicts, VerdictKind.APPROVED))}", ())

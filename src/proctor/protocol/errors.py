@@ -105,7 +105,9 @@ class StoreCorruptError(UnavailableError):
 
 
 class SchemaTooNewError(UnavailableError):
-    """The database {place} was written by a newer Proctor (schema {found!r}, this one knows {known!r}). Upgrade Proctor."""
+    """The database {place} was written by a newer Proctor (schema {found!r}, this one knows {known!r}).
+    Upgrade Proctor.
+    """
 
     code = "schema_too_new"
 

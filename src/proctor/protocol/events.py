@@ -18,7 +18,18 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from proctor.protocol.errors import NonCanonicalEventError
 
-__all__ = ["CANONICAL", "EVENTS", "SYSTEM", "WORKER", "ActorKind", "Draft", "Event", "EventKind", "EventStatus", "register"]
+__all__ = [
+    "CANONICAL",
+    "EVENTS",
+    "SYSTEM",
+    "WORKER",
+    "ActorKind",
+    "Draft",
+    "Event",
+    "EventKind",
+    "EventStatus",
+    "register",
+]
 
 
 class EventKind(StrEnum):

@@ -12,7 +12,17 @@ from typing import Generic, TypeVar
 
 from proctor.protocol.errors import InvalidTransitionError
 
-__all__ = ["DIALECTS", "PLAN", "SESSION", "TASK", "Machine", "PlanState", "SessionState", "TaskState", "translate"]
+__all__ = [
+    "DIALECTS",
+    "PLAN",
+    "SESSION",
+    "TASK",
+    "Machine",
+    "PlanState",
+    "SessionState",
+    "TaskState",
+    "translate",
+]
 
 
 class TaskState(StrEnum):
