@@ -5,12 +5,11 @@ Nobody writes a display status by hand: `agent_status` is a view over agents, at
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.functions import FunctionElement
+
+from proctor.store.types import NewKey, UsdAmount, UtcDateTime, UtcNow
 
 __all__ = [
     "AGENT_STATUS_VIEW",
@@ -40,69 +39,6 @@ metadata = sa.MetaData(
 )
 
 
-class UtcDateTime(sa.types.TypeDecorator[datetime]):
-    """A moment in UTC: timestamptz on PostgreSQL, ISO 8601 text that sorts on SQLite."""
-
-    impl = sa.String(32)
-    cache_ok = True
-
-    def load_dialect_impl(self, dialect: sa.Dialect) -> sa.types.TypeEngine[Any]:
-        """Choose the native type where there is one."""
-        if dialect.name == "postgresql":
-            return dialect.type_descriptor(sa.DateTime(timezone=True))
-        return dialect.type_descriptor(sa.String(32))
-
-    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> Any:
-        """Refuse a moment without a zone; write the rest in UTC."""
-        if value is None:
-            return None
-        if value.tzinfo is None:
-            raise ValueError("a datetime without a time zone cannot be stored; use datetime.now(UTC)")
-        moment = value.astimezone(UTC)
-        return moment if dialect.name == "postgresql" else moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-    def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:
-        """Read back in UTC; rows put in by other programs may carry any ISO form."""
-        if value is None:
-            return None
-        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
-        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-class _UtcNow(FunctionElement[datetime]):
-    """The database's own clock as a column default."""
-
-    inherit_cache = True
-    type = UtcDateTime()
-
-
-class _NewKey(FunctionElement[str]):
-    """A random key made by the database, for rows that other programs put in."""
-
-    inherit_cache = True
-    type = sa.String(64)
-
-
-@compiles(_UtcNow, "sqlite")
-def _utc_now_sqlite(element: _UtcNow, compiler: Any, **kw: Any) -> str:
-    return "(strftime('%Y-%m-%dT%H:%M:%f000Z','now'))"
-
-
-@compiles(_UtcNow, "postgresql")
-def _utc_now_postgresql(element: _UtcNow, compiler: Any, **kw: Any) -> str:
-    return "clock_timestamp()"
-
-
-@compiles(_NewKey, "sqlite")
-def _new_key_sqlite(element: _NewKey, compiler: Any, **kw: Any) -> str:
-    return "(lower(hex(randomblob(16))))"
-
-
-@compiles(_NewKey, "postgresql")
-def _new_key_postgresql(element: _NewKey, compiler: Any, **kw: Any) -> str:
-    return "gen_random_uuid()::text"
-
-
 def _json(name: str, default: str | None = None) -> sa.Column[Any]:
     if default is None:
         return sa.Column(name, sa.JSON(none_as_null=True))
@@ -114,11 +50,11 @@ def _moment(name: str) -> sa.Column[Any]:
 
 
 def _created(name: str = "created_at") -> sa.Column[Any]:
-    return sa.Column(name, UtcDateTime(), nullable=False, server_default=_UtcNow())
+    return sa.Column(name, UtcDateTime(), nullable=False, server_default=UtcNow())
 
 
 def _key(name: str) -> sa.Column[Any]:
-    return sa.Column(name, sa.String(64), primary_key=True, server_default=_NewKey())
+    return sa.Column(name, sa.String(64), primary_key=True, server_default=NewKey())
 
 
 task_queue = sa.Table(
@@ -185,7 +121,7 @@ attempts = sa.Table(
     sa.Column("error", sa.Text),
     sa.Column("input_tokens", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("output_tokens", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("cost_usd", sa.Numeric(12, 6)),
+    sa.Column("cost_usd", UsdAmount()),
 )
 sa.Index("ix_attempts_open", attempts.c.ended_at, attempts.c.agent_name)
 
@@ -230,9 +166,9 @@ SELECT a.agent_id, a.agent_name, a.agent_type, a.capabilities,
   (SELECT r.task_id FROM attempts r WHERE r.agent_name = a.agent_name AND r.ended_at IS NULL
      ORDER BY r.started_at DESC LIMIT 1) AS current_task_id,
   (SELECT count(*) FROM task_history h WHERE h.agent_name = a.agent_name AND h.success) AS total_tasks_completed,
-  (SELECT avg(CASE WHEN h.success THEN 1.0 ELSE 0.0 END) FROM task_history h
+  (SELECT CAST(avg(CASE WHEN h.success THEN 1.0 ELSE 0.0 END) AS DOUBLE PRECISION) FROM task_history h
      WHERE h.agent_name = a.agent_name) AS success_rate,
-  (SELECT CAST(avg(h.duration_ms) AS INTEGER) FROM task_history h
+  (SELECT CAST(round(avg(h.duration_ms)) AS INTEGER) FROM task_history h
      WHERE h.agent_name = a.agent_name) AS avg_completion_time_ms,
   (SELECT max(h.created_at) FROM task_history h WHERE h.agent_name = a.agent_name) AS last_active_at,
   a.created_at
@@ -326,7 +262,12 @@ events = sa.Table(
     sa.Column("hash", sa.LargeBinary(32), nullable=False),
 )
 sa.Index("uq_events_trace", events.c.trace_id, events.c.trace_seq, unique=True)
-sa.Index("ix_events_task", events.c.task_id, sqlite_where=events.c.task_id.is_not(None))
+sa.Index(
+    "ix_events_task",
+    events.c.task_id,
+    sqlite_where=events.c.task_id.is_not(None),
+    postgresql_where=events.c.task_id.is_not(None),
+)
 
 # One row per trace and one with the empty name for the whole log. Its lock orders all writers, and its MAC,
 # made with a key outside the database, shows a dropped tail, a dropped trace and a rolled-back head.
@@ -339,8 +280,10 @@ trace_heads = sa.Table(
     sa.Column("count", sa.BigInteger, nullable=False),
     sa.Column("hash", sa.LargeBinary(32), nullable=False),
     sa.Column("mac", sa.LargeBinary(32), nullable=False),
-    _created("started_at"),
+    sa.Column("started", sa.BigInteger, nullable=False),  # microseconds since 1970: the first event's moment
 )
+# Never updated after the first event, so that appending stays cheap; newest traces are found by it.
+sa.Index("ix_trace_heads_first", trace_heads.c.first_seq)
 
 # What retention took out: how many events up to which hash, so that the rest still verifies.
 trace_tombstones = sa.Table(
