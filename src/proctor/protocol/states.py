@@ -69,9 +69,12 @@ S = TypeVar("S", bound=StrEnum)
 class Machine(Generic[S]):
     """A closed set of states with lawful steps; terminal states have none."""
 
-    def __init__(self, name: str, initial: S, steps: Mapping[S, frozenset[S]]) -> None:
+    def __init__(
+        self, name: str, initial: S, steps: Mapping[S, frozenset[S]], reopens: Mapping[S, S] | None = None
+    ) -> None:
         self.name = name
         self.initial = initial
+        self.reopens: Mapping[S, S] = MappingProxyType(dict(reopens or {}))
         self.steps: Mapping[S, frozenset[S]] = MappingProxyType(dict(steps))
 
     @property
@@ -91,6 +94,15 @@ class Machine(Generic[S]):
                 machine=self.name, current=current.value, target=target.value, allowed=allowed
             )
         return target
+
+    def reopen(self, current: S) -> S:
+        """Leave an end again: only a person's explicit retry may, and only from where it makes sense."""
+        if current not in self.reopens:
+            allowed = ", ".join(sorted(self.reopens)) or "nothing"
+            raise InvalidTransitionError(
+                machine=self.name, current=current.value, target="retry", allowed=f"retry from {allowed}"
+            )
+        return self.reopens[current]
 
     def sources(self, target: S) -> frozenset[S]:
         """The states from which a target may be reached in one step: the WHERE of a guarded update."""
@@ -143,7 +155,12 @@ def _plan_steps() -> dict[PlanState, frozenset[PlanState]]:
     }
 
 
-TASK: Machine[TaskState] = Machine("task", TaskState.PENDING, _task_steps())
+TASK: Machine[TaskState] = Machine(
+    "task",
+    TaskState.PENDING,
+    _task_steps(),
+    reopens={TaskState.FAILED: TaskState.PENDING, TaskState.CANCELLED: TaskState.PENDING},
+)
 SESSION: Machine[SessionState] = Machine("session", SessionState.PLANNING, _session_steps())
 PLAN: Machine[PlanState] = Machine("plan", PlanState.CREATED, _plan_steps())
 

@@ -85,6 +85,7 @@ task_queue = sa.Table(
     sa.Column("max_retries", sa.Integer, nullable=False, server_default="2"),
     sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
     sa.Column("owner", sa.String(64)),
+    _moment("queued_at"),
     _moment("not_before"),
     sa.Column("cancel_requested", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.CheckConstraint("priority BETWEEN 1 AND 10", name="priority"),
