@@ -1,12 +1,15 @@
 """One engine factory for both databases, and the two kinds of transaction we use.
 
 SQLite: WAL, synchronous FULL, 30 s busy time-out; `write()` begins IMMEDIATE, because a deferred transaction
-that reads and then writes is not serializable there (facts: 20 of 10 budget reservations were granted).
-PostgreSQL: psycopg 3, READ COMMITTED; what must be serial takes a row lock.
+that reads and then writes is not serializable there (measured: 20 of 10 budget reservations were granted).
+PostgreSQL: psycopg 3, READ COMMITTED; what must be serial takes a row lock or a conditional UPDATE.
+`read()` is one snapshot on both and refuses to write.
 """
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,27 +17,37 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from proctor.protocol.errors import StoreCorruptError, StoreUnavailableError
+from proctor.protocol.errors import ConfigError
+from proctor.store.faults import explain
 
 __all__ = ["Database", "sqlite_url"]
 
 BUSY_SECONDS = 30
 _WRITE = "proctor_write"
+# A peer that vanished without a word must not hold a caller for the hours TCP would wait.
+_POSTGRES = {
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
 
 
 def sqlite_url(path: Path) -> str:
-    """Name an SQLite file as a URL."""
-    return f"sqlite:///{path}"
+    """Name an SQLite file as a URL, whatever characters its path has."""
+    return sa.URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)
 
 
 class Database:
     """A pool of connections to one database; cheap to make, opens nothing until it is used."""
 
     def __init__(self, url: str, *, synchronous: str = "FULL", pool_size: int = 10) -> None:
-        self.url = _with_driver(url)
+        self.url = _parse(url)
         self.dialect: str = self.url.get_backend_name()
-        self.place = self.url.database if self.dialect == "sqlite" else self.url.render_as_string(hide_password=True)
-        self.engine = _sqlite(self.url, synchronous, pool_size) if self.dialect == "sqlite" else _postgres(self.url, pool_size)
+        self.place = str(self.url.database) if self.dialect == "sqlite" else self.url.render_as_string()
+        make = _sqlite if self.dialect == "sqlite" else _postgres
+        self.engine = make(self.url, pool_size, synchronous)
 
     @contextmanager
     def write(self) -> Iterator[sa.Connection]:
@@ -46,9 +59,10 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
-        """One consistent look at the data; never takes the write lock."""
-        with self._guard(), self.engine.connect() as connection, connection.begin():
-            yield connection
+        """One consistent look at the data; never waits for a writer and cannot write."""
+        with self._guard(), self.engine.connect() as bare:
+            with _look(bare).begin():
+                yield bare
 
     def close(self) -> None:
         """Give all connections back."""
@@ -56,48 +70,52 @@ class Database:
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
-        """Turn the driver's words into one sentence with the cure."""
+        """Turn the driver's words into one sentence with the cure; an application's mistake stays as it is."""
         try:
             yield
-        except sa.exc.DBAPIError as error:
-            raise explain(error, str(self.place)) from error
+        except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
+            sentence = explain(error, self.place)
+            if sentence is None:
+                raise
+            raise sentence from error
 
 
-def explain(error: sa.exc.DBAPIError, place: str) -> Exception:
-    """Say in our words what the database said; leave programming errors as they are."""
-    text = str(error.orig).strip().splitlines()[0] if error.orig else str(error)
-    low = text.lower()
-    if "malformed" in low or "not a database" in low or "corrupt" in low:
-        return StoreCorruptError(place=place, reason=text)
-    cures = {
-        "disk is full": "Free some space and run the command again; nothing acknowledged was lost.",
-        "readonly": "Make the directory writable or set XDG_STATE_HOME to one that is.",
-        "unable to open": "Check that the directory exists and is yours, or set XDG_STATE_HOME.",
-        "locked": "Another process holds it; wait for it or see `proctor doctor`.",
-        "disk i/o error": "Check the disk; `proctor db check` tests the file.",
-    }
-    for sign, cure in cures.items():
-        if sign in low:
-            return StoreUnavailableError(place=place, reason=text, cure=cure)
-    if isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError) and "sqlite3" not in type(error.orig).__module__:
-        return StoreUnavailableError(place=place, reason=text, cure="Check PROCTOR_DATABASE_URL and that the server runs.")
-    return error
+def _look(connection: sa.Connection) -> sa.Connection:
+    if connection.dialect.name == "postgresql":
+        return connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+    return connection
 
 
-def _with_driver(url: str) -> sa.URL:
-    parsed = sa.make_url(url)
-    if parsed.get_backend_name() == "postgresql":
+def _parse(url: str) -> sa.URL:
+    allowed = "Use sqlite:////absolute/path/proctor.db or postgresql://user@host/name."
+    try:
+        parsed = sa.make_url(url)
+    except (sa.exc.ArgumentError, ValueError) as error:
+        raise ConfigError(
+            where="database URL", problem="it cannot be read as a URL", allowed=allowed
+        ) from error
+    backend = parsed.get_backend_name()
+    if backend in {"postgresql", "postgres"}:
         return parsed.set(drivername="postgresql+psycopg")
+    if backend != "sqlite":
+        raise ConfigError(where="database URL", problem=f"{backend!r} is not supported", allowed=allowed)
+    if parsed.database in {None, "", ":memory:"}:
+        raise ConfigError(
+            where="database URL", problem="a database in memory forgets everything", allowed=allowed
+        )
     return parsed
 
 
-def _postgres(url: sa.URL, pool_size: int) -> sa.Engine:
+def _postgres(url: sa.URL, pool_size: int, _synchronous: str) -> sa.Engine:
+    # Bounds waiting for a lock as SQLite's busy time-out does; what the user's URL says goes first.
+    options = {} if "options" in url.query else {"options": f"-c lock_timeout={BUSY_SECONDS}s"}
+    arguments = {name: value for name, value in (_POSTGRES | options).items() if name not in url.query}
     return sa.create_engine(
-        url, pool_size=pool_size, max_overflow=pool_size, pool_pre_ping=True, connect_args={"connect_timeout": 10}
+        url, pool_size=pool_size, max_overflow=pool_size, pool_pre_ping=True, connect_args=arguments
     )
 
 
-def _sqlite(url: sa.URL, synchronous: str, pool_size: int) -> sa.Engine:
+def _sqlite(url: sa.URL, pool_size: int, synchronous: str) -> sa.Engine:
     engine = sa.create_engine(
         url,
         pool_size=pool_size,
@@ -106,14 +124,30 @@ def _sqlite(url: sa.URL, synchronous: str, pool_size: int) -> sa.Engine:
     )
 
     @sa.event.listens_for(engine, "connect")
-    def _configure(connection: Any, _record: Any) -> None:
+    def _configure(connection: sqlite3.Connection, _record: Any) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves, see _begin
-        for pragma in ("journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON"):
-            connection.execute(f"PRAGMA {pragma}")
+        _use_wal(connection)
+        connection.execute(f"PRAGMA synchronous={synchronous}")
+        connection.execute("PRAGMA foreign_keys=ON")
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
         writes = connection.get_execution_options().get(_WRITE, False)
+        connection.exec_driver_sql(f"PRAGMA query_only={'OFF' if writes else 'ON'}")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switch to WAL; SQLite does not call its busy handler for that, so two first openers have to wait here."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return

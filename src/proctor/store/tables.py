@@ -103,7 +103,9 @@ sa.Index("ix_task_queue_created", task_queue.c.created_at)
 attempts = sa.Table(
     "attempts",
     metadata,
-    sa.Column("task_id", sa.String(64), sa.ForeignKey("task_queue.task_id", ondelete="CASCADE"), primary_key=True),
+    sa.Column(
+        "task_id", sa.String(64), sa.ForeignKey("task_queue.task_id", ondelete="CASCADE"), primary_key=True
+    ),
     sa.Column("attempt", sa.Integer, primary_key=True),
     sa.Column("agent_name", sa.String(100), nullable=False),
     sa.Column("owner", sa.String(64), nullable=False),
@@ -131,7 +133,9 @@ task_history = sa.Table(
     metadata,
     _key("history_id"),
     sa.Column("agent_name", sa.String(100), nullable=False),
-    sa.Column("task_id", sa.String(64), sa.ForeignKey("task_queue.task_id", ondelete="CASCADE"), nullable=False),
+    sa.Column(
+        "task_id", sa.String(64), sa.ForeignKey("task_queue.task_id", ondelete="CASCADE"), nullable=False
+    ),
     sa.Column("task_type", sa.String(50), nullable=False),
     sa.Column("file_id", sa.String(64)),
     sa.Column("action_type", sa.String(20)),
@@ -245,7 +249,9 @@ controls = sa.Table(
 events = sa.Table(
     "events",
     metadata,
-    sa.Column("seq", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
+    sa.Column(
+        "seq", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False
+    ),
     sa.Column("trace_id", sa.String(64), nullable=False),
     sa.Column("trace_seq", sa.Integer, nullable=False),
     sa.Column("ts", sa.BigInteger, nullable=False),  # microseconds since 1970, UTC
@@ -259,7 +265,9 @@ events = sa.Table(
     sa.Column("attempt", sa.Integer),
     sa.Column("tool_name", sa.String(100)),
     sa.Column("duration_ms", sa.Float),
-    sa.Column("details", sa.Text, nullable=False),  # canonical JSON, redacted; the very bytes that were hashed
+    sa.Column(
+        "details", sa.Text, nullable=False
+    ),  # canonical JSON, redacted; the very bytes that were hashed
     sa.Column("hash", sa.LargeBinary(32), nullable=False),
 )
 sa.Index("uq_events_trace", events.c.trace_id, events.c.trace_seq, unique=True)

