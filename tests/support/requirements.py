@@ -1,6 +1,7 @@
 """Tests that cannot run on this machine: skipped, but never in silence.
 
-`require` skips with a reason that the end of the run lists by test name with its cure; with CI=true that fails the run.
+`require` skips with a reason that the end of the run lists by test name with its cure; with CI=true that
+fails the run.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ MARK = "cannot run here: "
 
 
 def require(condition: object, what: str, cure: str) -> None:
-    """Go on when the condition holds; otherwise skip and have the run's end say what is missing and its cure."""
+    """Go on when the condition holds; otherwise skip, and the run's end says what is missing and its cure."""
     if not condition:
         pytest.skip(f"{MARK}{what}. {cure}")
 

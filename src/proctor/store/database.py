@@ -23,7 +23,10 @@ from proctor.store.faults import explain
 __all__ = ["Database", "sqlite_url"]
 
 BUSY_SECONDS = 30
-_WRITE = "proctor_write"
+_MODE = "proctor_mode"
+_READ_ONLY: dict[str, dict[str, Any]] = {
+    "postgresql": {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+}
 # A peer that vanished without a word must not hold a caller for the hours TCP would wait.
 _POSTGRES = {
     "connect_timeout": 10,
@@ -53,37 +56,32 @@ class Database:
     def write(self) -> Iterator[sa.Connection]:
         """One transaction that may write; commits at the end, rolls back on any error."""
         with self._guard(), self.engine.connect() as bare:
-            connection = bare.execution_options(**{_WRITE: True})
+            connection = bare.execution_options(**{_MODE: "write"})
             with connection.begin():
                 yield connection
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
         """One consistent look at the data; never waits for a writer and cannot write."""
-        with self._guard(), self.engine.connect() as bare:
-            with _look(bare).begin():
-                yield bare
+        with self._guard(reading=True), self.engine.connect() as bare:
+            connection = bare.execution_options(**{_MODE: "read"}, **_READ_ONLY.get(self.dialect, {}))
+            with connection.begin():
+                yield connection
 
     def close(self) -> None:
         """Give all connections back."""
         self.engine.dispose()
 
     @contextmanager
-    def _guard(self) -> Iterator[None]:
-        """Turn the driver's words into one sentence with the cure; an application's mistake stays as it is."""
+    def _guard(self, *, reading: bool = False) -> Iterator[None]:
+        """Turn the driver's words into one sentence with the cure; a caller's mistake stays as it is."""
         try:
             yield
         except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
-            sentence = explain(error, self.place)
+            sentence = explain(error, self.place, reading=reading)
             if sentence is None:
                 raise
             raise sentence from error
-
-
-def _look(connection: sa.Connection) -> sa.Connection:
-    if connection.dialect.name == "postgresql":
-        return connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-    return connection
 
 
 def _parse(url: str) -> sa.URL:
@@ -132,15 +130,21 @@ def _sqlite(url: sa.URL, pool_size: int, synchronous: str) -> sa.Engine:
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
-        writes = connection.get_execution_options().get(_WRITE, False)
-        connection.exec_driver_sql(f"PRAGMA query_only={'OFF' if writes else 'ON'}")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        mode = connection.get_execution_options().get(_MODE)
+        if mode == "read":
+            connection.exec_driver_sql("PRAGMA query_only=ON")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if mode == "write" else "BEGIN")
+
+    @sa.event.listens_for(engine, "checkin")
+    def _give_back(connection: sqlite3.Connection | None, _record: Any) -> None:
+        if connection is not None:
+            connection.execute("PRAGMA query_only=OFF")
 
     return engine
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switch to WAL; SQLite does not call its busy handler for that, so two first openers have to wait here."""
+    """Switch to WAL; SQLite does not call its busy handler for that, so two first openers wait here."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:

@@ -46,17 +46,27 @@ _POSTGRES = {
 }
 
 
-def explain(error: sa.exc.DBAPIError | sa.exc.TimeoutError, place: str) -> UnavailableError | None:
-    """Say in our words what the database said; None for a mistake of the application, such as a broken constraint."""
+def explain(
+    error: sa.exc.DBAPIError | sa.exc.TimeoutError, place: str, *, reading: bool = False
+) -> UnavailableError | None:
+    """Say in our words what the database said; None for a caller's mistake, such as a broken constraint."""
     if isinstance(error, sa.exc.TimeoutError):
         reason = "all its connections are in use"
         return StoreUnavailableError(
             place=place, reason=reason, cure="Run it again when less goes on at once."
         )
+    if reading and _wrote(error):
+        return None
     reason = _first_line(error)
     if isinstance(error.orig, sqlite3.Error):
         return _sqlite(error.orig, place, reason)
     return _postgres(error, place, reason)
+
+
+def _wrote(error: sa.exc.DBAPIError) -> bool:
+    """A statement tried to write in `read()`; without a statement it is the place that is read-only."""
+    code = getattr(error.orig, "sqlite_errorcode", None) or getattr(error.orig, "sqlstate", None)
+    return error.statement is not None and code in {sqlite3.SQLITE_READONLY, "25006"}
 
 
 def _sqlite(fault: sqlite3.Error, place: str, reason: str) -> UnavailableError | None:

@@ -1,12 +1,14 @@
 """Which schema a database has, and how it comes to the one this code knows.
 
-SQLite migrates by itself when it is opened, PostgreSQL only by `proctor db upgrade`; a newer schema is refused.
+SQLite migrates by itself when it is opened, PostgreSQL by `proctor db upgrade`; a newer schema is refused.
 An up-to-date database costs one SELECT: Alembic is imported only when there is something to do.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -29,7 +31,7 @@ def head_version() -> str:
 
 
 def open_database(url: str, *, migrate: bool | None = None) -> Database:
-    """Open a database whose schema fits this code; `migrate` None means: by itself on SQLite, never on PostgreSQL."""
+    """Open a database whose schema fits this code; `migrate` None means: on SQLite yes, on PostgreSQL no."""
     database = Database(url)
     try:
         _prepare_file(database)
@@ -57,7 +59,7 @@ def schema_version(database: Database) -> str | None:
 
 
 def upgrade(database: Database) -> str:
-    """Bring the schema to this code's version in one transaction; harmless when repeated or done by two at once."""
+    """Bring the schema to this code's version in one transaction; harmless when repeated or done at once."""
     _prepare_file(database)
     with database.write() as connection:
         if database.dialect == "postgresql":
@@ -97,13 +99,29 @@ def _prepare_file(database: Database) -> None:
     """Make the directory and the file of an SQLite database so that only the user can read them."""
     if database.dialect != "sqlite":
         return
-    path = Path(str(database.place))
+    path = Path(database.place)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_RDONLY | os.O_CLOEXEC, 0o600))
+        if not path.exists():
+            _create_private(path)
     except OSError as error:
         reason = f"{error.strerror} ({error.filename})"
         cure = (
             "Make the directory writable, or set XDG_STATE_HOME or PROCTOR_DATABASE_URL to a place that is."
         )
         raise StoreUnavailableError(place=path, reason=reason, cure=cure) from error
+
+
+def _create_private(path: Path) -> None:
+    """Put an empty file of mode 0600 in place without ever opening the database file itself.
+
+    Closing any descriptor of a file drops all POSIX locks this process has on it: opening the file here could
+    take the lock from an SQLite connection of another thread and let a second process damage the database.
+    """
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(descriptor)
+    try:
+        with suppress(FileExistsError):
+            Path(path).hardlink_to(temporary)
+    finally:
+        Path(temporary).unlink()

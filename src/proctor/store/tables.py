@@ -14,6 +14,7 @@ from proctor.store.types import NewKey, UsdAmount, UtcDateTime, UtcNow
 __all__ = [
     "AGENT_STATUS_VIEW",
     "UtcDateTime",
+    "agent_status",
     "agents",
     "approvals",
     "architecture_rules",
@@ -165,11 +166,12 @@ agents = sa.Table(
 AGENT_STATUS_VIEW = """
 CREATE VIEW agent_status AS
 SELECT a.agent_id, a.agent_name, a.agent_type, a.capabilities,
-  CASE WHEN EXISTS (SELECT 1 FROM attempts r WHERE r.agent_name = a.agent_name AND r.ended_at IS NULL) THEN 'busy'
-       WHEN a.offline_reason IS NOT NULL THEN 'offline' ELSE 'idle' END AS status,
+  CASE WHEN EXISTS (SELECT 1 FROM attempts r WHERE r.agent_name = a.agent_name AND r.ended_at IS NULL)
+       THEN 'busy' WHEN a.offline_reason IS NOT NULL THEN 'offline' ELSE 'idle' END AS status,
   (SELECT r.task_id FROM attempts r WHERE r.agent_name = a.agent_name AND r.ended_at IS NULL
      ORDER BY r.started_at DESC LIMIT 1) AS current_task_id,
-  (SELECT count(*) FROM task_history h WHERE h.agent_name = a.agent_name AND h.success) AS total_tasks_completed,
+  (SELECT count(*) FROM task_history h WHERE h.agent_name = a.agent_name AND h.success)
+     AS total_tasks_completed,
   (SELECT CAST(avg(CASE WHEN h.success THEN 1.0 ELSE 0.0 END) AS DOUBLE PRECISION) FROM task_history h
      WHERE h.agent_name = a.agent_name) AS success_rate,
   (SELECT CAST(round(avg(h.duration_ms)) AS INTEGER) FROM task_history h
@@ -178,6 +180,22 @@ SELECT a.agent_id, a.agent_name, a.agent_type, a.capabilities,
   a.created_at
 FROM agents a
 """
+
+# The view for SELECTs, with its columns' types; outside `metadata`, because nobody may create or write it.
+agent_status = sa.table(
+    "agent_status",
+    sa.column("agent_id", sa.String(64)),
+    sa.column("agent_name", sa.String(100)),
+    sa.column("agent_type", sa.String(50)),
+    sa.column("capabilities", sa.JSON()),
+    sa.column("status", sa.String(20)),
+    sa.column("current_task_id", sa.String(64)),
+    sa.column("total_tasks_completed", sa.Integer),
+    sa.column("success_rate", sa.Float),
+    sa.column("avg_completion_time_ms", sa.Integer),
+    sa.column("last_active_at", UtcDateTime()),
+    sa.column("created_at", UtcDateTime()),
+)
 
 architecture_rules = sa.Table(
     "architecture_rules",

@@ -53,7 +53,7 @@ class UtcDateTime(sa.types.TypeDecorator[datetime]):
 
 
 class UsdAmount(sa.types.TypeDecorator[Decimal]):
-    """Dollars to the millionth: numeric on PostgreSQL, a real on SQLite, whose 15 digits hold all 12 of ours."""
+    """Dollars to the millionth: numeric on PostgreSQL; a real on SQLite, whose 15 digits hold all our 12."""
 
     impl = sa.Numeric(12, 6)
     cache_ok = True

@@ -1,6 +1,6 @@
 """The ground: all tables of the first release, the agent_status view and the seeds' architecture rules.
 
-The tables are written out here as they were on this day, so that later changes of `tables.py` leave this file alone.
+The tables stand here as they were on this day, so that later changes of `tables.py` leave this file alone.
 """
 
 from __future__ import annotations
@@ -281,11 +281,12 @@ trace_tombstones = sa.Table(
 AGENT_STATUS_VIEW = """
 CREATE VIEW agent_status AS
 SELECT a.agent_id, a.agent_name, a.agent_type, a.capabilities,
-  CASE WHEN EXISTS (SELECT 1 FROM attempts r WHERE r.agent_name = a.agent_name AND r.ended_at IS NULL) THEN 'busy'
-       WHEN a.offline_reason IS NOT NULL THEN 'offline' ELSE 'idle' END AS status,
+  CASE WHEN EXISTS (SELECT 1 FROM attempts r WHERE r.agent_name = a.agent_name AND r.ended_at IS NULL)
+       THEN 'busy' WHEN a.offline_reason IS NOT NULL THEN 'offline' ELSE 'idle' END AS status,
   (SELECT r.task_id FROM attempts r WHERE r.agent_name = a.agent_name AND r.ended_at IS NULL
      ORDER BY r.started_at DESC LIMIT 1) AS current_task_id,
-  (SELECT count(*) FROM task_history h WHERE h.agent_name = a.agent_name AND h.success) AS total_tasks_completed,
+  (SELECT count(*) FROM task_history h WHERE h.agent_name = a.agent_name AND h.success)
+     AS total_tasks_completed,
   (SELECT CAST(avg(CASE WHEN h.success THEN 1.0 ELSE 0.0 END) AS DOUBLE PRECISION) FROM task_history h
      WHERE h.agent_name = a.agent_name) AS success_rate,
   (SELECT CAST(round(avg(h.duration_ms)) AS INTEGER) FROM task_history h
@@ -319,13 +320,14 @@ FOR EACH ROW EXECUTE FUNCTION architecture_rules_touch()
 RULES: list[dict[str, Any]] = [
     {
         "feature_type": "agent_api_endpoint",
-        "backend_pattern": "One route per action under /api/v1/agents; the handler validates, calls the agent service "
-        'and returns JSON; errors as {"error": …} with a fitting status code.',
-        "frontend_pattern": "The agent dashboard reads the endpoint through one client module, shows loading, empty and "
-        "error states, and refreshes every five seconds.",
+        "backend_pattern": "One route per action under /api/v1/agents; the handler validates, calls the "
+        'agent service and returns JSON; errors as {"error": …} with a fitting status code.',
+        "frontend_pattern": "The dashboard reads the endpoint through one client module, shows loading, "
+        "empty and error states, and refreshes every five seconds.",
         "integration_points": ["agent registry", "task_queue", "task_history", "agent dashboard"],
-        "rules_description": "Endpoints about agents and their tasks: list, show, performance, create, assign, complete, fail. "
-        "Check the input before touching the queue; change a task's status only along its state machine.",
+        "rules_description": "Endpoints about agents and their tasks: list, show, performance, create, "
+        "assign, complete, fail. Check the input before touching the queue; change a task's status only "
+        "along its state machine.",
         "examples": [
             "GET /api/v1/agents",
             "POST /api/v1/agents/tasks",
@@ -333,20 +335,11 @@ RULES: list[dict[str, Any]] = [
         ],
     },
     {
-        "feature_type": "health_monitoring",
-        "backend_pattern": "A GET route without side effects that probes each dependency with a short time-out and answers "
-        "with one status and the parts it is made of.",
-        "frontend_pattern": "A status badge per part, polled; a part that does not answer shows as offline, never as fine.",
-        "integration_points": ["database", "agent registry", "supervisor", "metrics"],
-        "rules_description": "Health tells the truth at the moment it is asked: no cached answer, every probe bounded in time, "
-        "a failing part named together with its cure.",
-        "examples": ["GET /health", "GET /api/v1/solace-orch/system/verify", "GET /metrics"],
-    },
-    {
         "feature_type": "trading_api_endpoint",
-        "backend_pattern": "One route per action under /api/v1/trading; amounts as decimal strings; a client-made idempotency "
-        "key on everything that places or cancels; the ledger changes in one transaction.",
-        "frontend_pattern": "Forms show what will be sent before it is sent, disable while pending and show the recorded answer.",
+        "backend_pattern": "One route per action under /api/v1/trading; amounts as decimal strings; a key "
+        "from the client on everything that places or cancels; the ledger changes in one transaction.",
+        "frontend_pattern": "Forms show what will be sent before it is sent, are disabled while it is "
+        "pending and show the recorded answer.",
         "integration_points": ["authentication", "ledger", "audit log", "rate limits"],
         "rules_description": "Endpoints that move money or positions: authenticate, validate against limits, "
         "write the audit entry in the same transaction, never repeat an effect for a repeated key.",
@@ -355,6 +348,17 @@ RULES: list[dict[str, Any]] = [
             "GET /api/v1/trading/positions",
             "DELETE /api/v1/trading/orders/:id",
         ],
+    },
+    {
+        "feature_type": "health_monitoring",
+        "backend_pattern": "A GET route without side effects that probes each dependency with a short "
+        "time-out and answers with one status and the parts it is made of.",
+        "frontend_pattern": "A badge per part, polled; a part that does not answer shows as offline, not as "
+        "fine.",
+        "integration_points": ["database", "agent registry", "supervisor", "metrics"],
+        "rules_description": "Health tells the truth at the moment it is asked: no cached answer, every "
+        "probe bounded in time, a failing part named together with its cure.",
+        "examples": ["GET /health", "GET /api/v1/solace-orch/system/verify", "GET /metrics"],
     },
 ]
 
