@@ -1,0 +1,1 @@
+"""Run one child: confinement, limits, process tree, output caps. `run.run` demands a permit (law 1)."""

@@ -1,0 +1,280 @@
+"""The keeper: a small single-threaded process that starts one tree at a time, keeps its limits and ends it.
+
+It is a subreaper, so every orphan of the tree becomes its child, also after setsid and a double fork: when
+`waitpid` says "no child", nobody is left; that is the proof. It forks from its only thread, so PDEATHSIG and
+bwrap's --die-with-parent mean what they say. When its owner goes away (end of file, SIGTERM), it ends the tree.
+Run as `python -I -S -c "…; main()" FD`; standard library only. The words on the wire are in `wire.py`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+from proctor.sandbox import procfs, spawn, wire
+
+__all__ = ["main"]
+
+_TICK = 0.1
+_DRAIN = 0.25  # what a leader's end leaves to its children before they are killed
+_KILL_DEADLINE = 10.0
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+class _OwnerGoneError(Exception):
+    """The process that asked for the tree has died."""
+
+
+class _Tree:
+    """One running tree with its clocks and counters."""
+
+    def __init__(self, job: dict[str, Any], child: spawn.Child) -> None:
+        self.leader = child.pid
+        self.child = child
+        self.limits: dict[str, Any] = job["limits"]
+        self.wrappers: int = job["wrappers"]
+        self.began = time.monotonic()
+        seconds = self.limits.get("seconds")
+        self.deadline: float | None = None if seconds is None else self.began + seconds
+        self.kill_at: float | None = None
+        self.exit: int | None = None
+        self.killed_for: str | None = None
+        self.reaped_cpu = 0.0
+        self.peak = 0
+        self.stopped = False
+        self.leftovers = 0
+
+
+class Keeper:
+    """Serves one owner over one socket until the owner is gone."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self.channel = wire.Channel(channel)
+        self.wakeup, wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTTOU, signal.SIGTTIN):
+            signal.signal(ignored, signal.SIG_IGN)
+        self.poll = select.poll()
+        self.poll.register(channel, select.POLLIN)
+        self.poll.register(self.wakeup, select.POLLIN)
+
+    def serve(self) -> None:
+        """Take one job after the other; whatever happens, leave no tree behind."""
+        try:
+            while True:
+                self._job(*self._next_job())
+        except (_OwnerGoneError, BrokenPipeError, ConnectionResetError):
+            pass
+        finally:
+            self._end_everything()
+
+    def _next_job(self) -> tuple[dict[str, Any], list[int]]:
+        while True:
+            for message, fds in self._receive(None):
+                if message["op"] == "start":
+                    return message, fds
+                # A stop that crossed the end of its tree on the way: that tree is gone already.
+
+    def _receive(self, timeout: float | None) -> list[tuple[dict[str, Any], list[int]]]:
+        ready = dict(self.poll.poll(None if timeout is None else max(0, timeout * 1000)))
+        if self.wakeup in ready and signal.SIGTERM in os.read(self.wakeup, 4096):
+            raise _OwnerGoneError
+        if ready.keys() - {self.wakeup}:
+            messages = self.channel.receive()
+            if messages is None:
+                raise _OwnerGoneError
+            return messages
+        return []
+
+    def _job(self, job: dict[str, Any], fds: list[int]) -> None:
+        try:
+            child = spawn.start(job, fds)
+        except spawn.SpawnError as error:
+            self._end_everything()
+            self.channel.send(
+                {"ev": "failed", "stage": error.stage, "errno": error.number, "text": error.text}
+            )
+            return
+        finally:
+            for fd in fds:
+                os.close(fd)
+        tree = _Tree(job, child)
+        self.channel.send({"ev": "started", "pid": tree.leader, "start_time": procfs.start_time(tree.leader)})
+        self._watch(tree)
+        self._finish(tree)
+
+    def _watch(self, tree: _Tree) -> None:
+        """Wait for the leader's end, keeping the limits and hearing the owner meanwhile."""
+        while not self._reap(tree):
+            now = time.monotonic()
+            if tree.kill_at is not None and now >= tree.kill_at:
+                return
+            if tree.kill_at is None and tree.deadline is not None and now >= tree.deadline:
+                self._terminate(tree, "timeout", tree.limits.get("grace", 5.0))
+            self._keep_limits(tree)
+            for message, _ in self._receive(self._pause(tree)):
+                self._obey(tree, message)
+
+    def _pause(self, tree: _Tree) -> float | None:
+        limits = tree.limits
+        polled = any(limits.get(name) for name in ("memory_mb", "cpu_percent", "processes"))
+        ends = [moment for moment in (tree.kill_at or tree.deadline,) if moment is not None]
+        waits = [moment - time.monotonic() for moment in ends] + ([_TICK] if polled else [])
+        return max(0.0, min(waits)) if waits else None
+
+    def _obey(self, tree: _Tree, message: dict[str, Any]) -> None:
+        if message["op"] == "stop":
+            self._terminate(tree, message["why"], message["grace"])
+        elif message["op"] == "signal":
+            _signal([tree.leader], message["signal"])
+
+    def _terminate(self, tree: _Tree, why: str, grace: float) -> None:
+        """Ask everybody to leave, and set the moment at which nobody is asked any more."""
+        tree.killed_for = tree.killed_for or why
+        pids = procfs.tree(os.getpid(), skip=tree.wrappers)
+        if grace > 0 and tree.kill_at is None:
+            _signal(pids, signal.SIGTERM)
+            _signal(pids, signal.SIGCONT)  # a stopped process does not hear TERM
+            tree.stopped = False
+        soon = time.monotonic() + grace
+        tree.kill_at = soon if tree.kill_at is None else min(tree.kill_at, soon)
+
+    def _keep_limits(self, tree: _Tree) -> None:
+        limits = tree.limits
+        if tree.kill_at is not None or not any(
+            limits.get(n) for n in ("memory_mb", "cpu_percent", "processes")
+        ):
+            return
+        pids = procfs.tree(os.getpid(), skip=tree.wrappers)
+        look = procfs.sample(pids)
+        tree.peak = max(tree.peak, look.resident)
+        if limits.get("processes") and len(pids) > limits["processes"]:
+            self._terminate(tree, "processes", 0.0)
+        elif limits.get("memory_mb") and self._too_big(tree, pids, look.resident):
+            self._terminate(tree, "memory", 0.0)
+        elif limits.get("cpu_percent"):
+            self._throttle(tree, pids, look.cpu)
+
+    def _too_big(self, tree: _Tree, pids: list[int], resident: int) -> bool:
+        """Shared pages are counted once only when it matters, because asking is dear."""
+        limit = tree.limits["memory_mb"] << 20
+        return resident > limit and (procfs.pss(pids) or resident) > limit
+
+    def _throttle(self, tree: _Tree, pids: list[int], cpu: float) -> None:
+        """Stop and continue so that CPU time stays under the share; 100 percent is one whole core."""
+        allowed = (time.monotonic() - tree.began) * tree.limits["cpu_percent"] / 100
+        used = cpu + tree.reaped_cpu
+        if used > allowed:
+            _signal(pids, signal.SIGSTOP)
+            tree.stopped = True
+        elif tree.stopped:
+            _signal(pids, signal.SIGCONT)
+            tree.stopped = False
+
+    def _reap(self, tree: _Tree) -> bool:
+        """Bury the dead; say whether the leader is among them."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            tree.reaped_cpu += usage.ru_utime + usage.ru_stime
+            tree.peak = max(tree.peak, usage.ru_maxrss * 1024)
+            if pid == tree.leader:
+                tree.exit = spawn.exit_code(status)
+        return tree.exit is not None
+
+    def _finish(self, tree: _Tree) -> None:
+        """End whoever outlived the leader, prove it, and tell the owner."""
+        if tree.exit is not None:
+            self.channel.send({"ev": "exit", "code": tree.exit})
+            self._drain(tree)
+        begun = time.monotonic()
+        survivors = self._end_everything(tree)
+        done: dict[str, Any] = {
+            "ev": "done",
+            "code": tree.exit,
+            "survivors": survivors,
+            "killed_for": tree.killed_for,
+        }
+        done |= {"leftovers": tree.leftovers, "kill_seconds": time.monotonic() - begun}
+        done |= {
+            "seconds": time.monotonic() - tree.began,
+            "cpu_seconds": tree.reaped_cpu,
+            "peak_bytes": tree.peak,
+        }
+        self.channel.send(done | {"status": tree.child.status()})
+
+    def _drain(self, tree: _Tree) -> None:
+        """Let children that are about to end do so; the namespace of a wrapper ends by itself."""
+        until = time.monotonic() + _DRAIN
+        while _have_children() and (left := until - time.monotonic()) > 0:
+            for message, _ in self._receive(left):
+                self._obey(tree, message)
+            self._reap(tree)
+            if tree.kill_at is not None:
+                return
+        tree.leftovers = len(procfs.tree(os.getpid()))
+
+    def _end_everything(self, tree: _Tree | None = None) -> int:
+        """Kill until the kernel says that there is no child; returns how many would not die in time."""
+        until = time.monotonic() + _KILL_DEADLINE
+        pause = 0.0
+        while _have_children():
+            if time.monotonic() > until:
+                return len(procfs.tree(os.getpid()))
+            for pid in procfs.tree(os.getpid()):
+                _signal([pid], signal.SIGKILL)
+            if tree is None:
+                _bury()
+            else:
+                self._reap(tree)
+            # A chain that forks faster than we look must never find us asleep; the dying get a moment later on.
+            time.sleep(pause)
+            pause = min(0.005, pause + 0.0002)
+        return 0
+
+
+def _have_children() -> bool:
+    """Ask the kernel, without burying anyone."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _bury() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def _signal(pids: list[int], number: int) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def main() -> None:
+    """Become subreaper, promise to end with the owner, and serve the socket whose number is given."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
+    keeper = Keeper(socket.socket(fileno=int(sys.argv[1])))
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    keeper.serve()
