@@ -1,7 +1,7 @@
 """Landlock and seccomp for the calling thread, by system call alone: level 2.
 
 Both are inherited by every child and can only be tightened. Landlock is allow-only: what no rule names is
-closed. The filter closes what Landlock does not see: UDP, raw and unix sockets, io_uring, new user namespaces.
+closed. The filter closes what Landlock does not see: UDP, raw and unix sockets, io_uring, user namespaces.
 Standard library only: the keeper applies this between fork and exec.
 """
 
@@ -21,7 +21,7 @@ _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _READ = 0b1101  # execute, read file, read directory
 _FILE_ONLY = (
     0b111 | 1 << 14 | 1 << 15
-)  # execute, write, read, truncate, ioctl: what a rule on a file may hold
+)  # execute, write, read, truncate, ioctl: the rights of a file
 _MAKE_DEVICE = 1 << 6 | 1 << 11  # never allowed: a device node in the workspace is the whole disk for root
 _FS_BITS = {1: 13, 2: 14, 3: 15, 4: 15}  # number of file rights by ABI; 16 from 5 on
 _TCP, _SCOPES = 0b11, 0b11  # bind and connect; abstract unix sockets and signals
@@ -42,6 +42,10 @@ _NUMBERS = {
         "capset": 91,
     },
 }  # fmt: skip
+_CLOSED = (
+    *("setns", "io_uring_setup", "bpf", "perf_event_open", "userfaultfd", "keyctl", "add_key", "request_key"),
+    *("kexec_load", "init_module", "finit_module"),
+)
 _PR_CAPBSET_DROP, _CAPABILITY_V3 = 24, 0x20080522
 _CLONE_NEWUSER = 0x10000000
 _X32 = 0x40000000
@@ -140,7 +144,7 @@ def _op(code: int, k: int, yes: int = 0, no: int = 0) -> bytes:
 
 
 def seccomp_program(*, sockets: str) -> bytes:
-    """Build the filter: no new user namespaces, io_uring, kernel keys or modules; sockets `all`, `inet` or `none`.
+    """Build the filter: no user namespaces, io_uring, kernel keys, modules; sockets `all`, `inet` or `none`.
 
     `inet` leaves TCP and UDP but closes unix sockets, behind which daemons of the user listen.
     """

@@ -2,7 +2,7 @@
 
 It is a subreaper, so every orphan of the tree becomes its child, also after setsid and a double fork: when
 `waitpid` says "no child", nobody is left; that is the proof. It forks from its only thread, so PDEATHSIG and
-bwrap's --die-with-parent mean what they say. When its owner goes away (end of file, SIGTERM), it ends the tree.
+bwrap's --die-with-parent mean what they say. When its owner goes away (end of file, SIGTERM), it ends all.
 Run as `python -I -S -c "…; main()" FD`; standard library only. The words on the wire are in `wire.py`.
 """
 
@@ -38,6 +38,7 @@ class _Tree:
         self.leader = child.pid
         self.child = child
         self.limits: dict[str, Any] = job["limits"]
+        self.polled = any(self.limits.get(name) for name in ("memory_mb", "cpu_percent", "processes"))
         self.wrappers: int = job["wrappers"]
         self.began = time.monotonic()
         seconds = self.limits.get("seconds")
@@ -124,10 +125,8 @@ class Keeper:
                 self._obey(tree, message)
 
     def _pause(self, tree: _Tree) -> float | None:
-        limits = tree.limits
-        polled = any(limits.get(name) for name in ("memory_mb", "cpu_percent", "processes"))
         ends = [moment for moment in (tree.kill_at or tree.deadline,) if moment is not None]
-        waits = [moment - time.monotonic() for moment in ends] + ([_TICK] if polled else [])
+        waits = [moment - time.monotonic() for moment in ends] + ([_TICK] if tree.polled else [])
         return max(0.0, min(waits)) if waits else None
 
     def _obey(self, tree: _Tree, message: dict[str, Any]) -> None:
@@ -149,9 +148,7 @@ class Keeper:
 
     def _keep_limits(self, tree: _Tree) -> None:
         limits = tree.limits
-        if tree.kill_at is not None or not any(
-            limits.get(n) for n in ("memory_mb", "cpu_percent", "processes")
-        ):
+        if tree.kill_at is not None or not tree.polled:
             return
         pids = procfs.tree(os.getpid(), skip=tree.wrappers)
         look = procfs.sample(pids)
@@ -165,7 +162,7 @@ class Keeper:
 
     def _too_big(self, tree: _Tree, pids: list[int], resident: int) -> bool:
         """Shared pages are counted once only when it matters, because asking is dear."""
-        limit = tree.limits["memory_mb"] << 20
+        limit: int = tree.limits["memory_mb"] << 20
         return resident > limit and (procfs.pss(pids) or resident) > limit
 
     def _throttle(self, tree: _Tree, pids: list[int], cpu: float) -> None:
@@ -239,7 +236,7 @@ class Keeper:
                 _bury()
             else:
                 self._reap(tree)
-            # A chain that forks faster than we look must never find us asleep; the dying get a moment later on.
+            # A chain that forks as fast as we look must not find us asleep; the dying get a moment later on.
             time.sleep(pause)
             pause = min(0.005, pause + 0.0002)
         return 0

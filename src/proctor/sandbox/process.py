@@ -51,7 +51,7 @@ class NotStartedError(ProctorError):
 
 
 class KeeperLostError(UnavailableError):
-    """The process that keeps the command was killed; {found} of its children were found and ended. Run it again."""
+    """The command's keeper was killed; {found} of its processes were found and ended. Run it again."""
 
     code = "keeper_lost"
 
@@ -268,7 +268,7 @@ class Tree:
         return await asyncio.shield(self._exited)
 
     async def wait(self) -> Ending:
-        """Wait until nobody of the tree is left. Cancelling the waiter does not end the tree: `end()` does."""
+        """Wait until nobody is left of the tree. Cancelling the waiter does not end it; `end()` does."""
         return await asyncio.shield(self._done)
 
     async def end(self, why: str = "cancelled", *, grace: float = 5.0) -> Ending:

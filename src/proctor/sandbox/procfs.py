@@ -14,7 +14,7 @@ __all__ = ["Sample", "boot_id", "children", "marked", "pss", "sample", "start_ti
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")
-_CHILDREN_KNOWN = os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+_CHILDREN_KNOWN = os.access(f"/proc/{os.getpid()}/task/{os.getpid()}/children", os.R_OK)
 
 
 class Sample(NamedTuple):
@@ -47,7 +47,7 @@ def _stat(pid: int) -> list[bytes]:
 
 
 def start_time(pid: int) -> int:
-    """When a process began, in ticks since boot; 0 when it is gone. With the boot id it names a process for good."""
+    """When a process began, in ticks since boot; 0 when it is gone."""
     fields = _stat(pid)
     return int(fields[19]) if len(fields) > 19 else 0
 
@@ -62,16 +62,16 @@ def children(pid: int) -> list[int]:
     if not _CHILDREN_KNOWN:
         return _children_by_scan(pid)
     try:
-        tasks = os.listdir(f"/proc/{pid}/task")
+        tasks = [entry.name for entry in os.scandir(f"/proc/{pid}/task")]
     except OSError:
         return []
     return [int(word) for task in tasks for word in _read(f"/proc/{pid}/task/{task}/children").split()]
 
 
 def _pids() -> Iterator[int]:
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            yield int(name)
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            yield int(entry.name)
 
 
 def _children_by_scan(pid: int) -> list[int]:

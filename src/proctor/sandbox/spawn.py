@@ -72,7 +72,7 @@ def exit_code(status: int) -> int:
 
 
 def start(job: dict[str, Any], fds: list[int]) -> Child:
-    """Start the job's program on the descriptors given (0, 1, 2, then extras at the numbers the job names)."""
+    """Start the job's program on these descriptors: 0, 1, 2, then extras at the numbers the job names."""
     return _start_wrapped(job, fds) if job["wrappers"] else _start_plain(job, fds)
 
 
@@ -115,7 +115,7 @@ def _become(job: dict[str, Any], fds: list[int], error: int, keeper: int) -> NoR
                 job["landlock"]["read"], job["landlock"]["write"], network=job["landlock"]["network"]
             )
         stage = "exec"
-        os.execvpe(job["argv"][0], job["argv"], job["env"])
+        os.execvpe(job["argv"][0], job["argv"], job["env"])  # noqa: S606 - this is the exec
     except BaseException as problem:  # noqa: BLE001 - nothing may climb out of the forked child
         number = getattr(problem, "errno", None) or 0
         os.write(error, json.dumps([stage, number, str(problem)]).encode()[:4096])
