@@ -1,9 +1,10 @@
 """The driver port: what every agent looks like to the engine, whatever program or API is behind it.
 
-Use: `async with driver.launch(request) as run:` write down `run.identity` and `run.native_id`, then read `run.events()`
-until they end, then ask `run.end()`. Nothing of the agent runs before the events (or the end) are first asked for, so what
-the caller has written down is on disk before the first effect. Leaving the block, also by cancellation, kills the
-whole process tree. The end is the agent's claim checked against its exit code; the caller still looks at git.
+Use: `async with driver.launch(request) as run:` write down `run.identity` and `run.native_id`, then read
+`run.events()` until they end, then ask `run.end()`. Nothing of the agent runs before the events (or the end)
+are first asked for, so what the caller has written down is on disk before the first effect. Leaving the
+block, also by cancellation, kills the whole process tree. The end is the agent's claim checked against its
+exit code; the caller still looks at git.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ MIB = 1024 * 1024
 
 
 class NotSupportedError(ProctorError):
-    """The agent driver {driver!r} cannot {action}. Use an agent whose capabilities include it (`proctor agents show`)."""
+    """The agent driver {driver!r} cannot {action}. `proctor agents show` lists what each agent can do."""
 
     code = "not_supported"
 
@@ -191,7 +192,7 @@ class AttemptRequest:
 
 @dataclass(frozen=True, slots=True)
 class AgentEvent:
-    """One thing an agent did or said, in our words; `event` is a name of the worker set of protocol/events."""
+    """One thing an agent did or said, in our words; `event` is one of the worker set of protocol/events."""
 
     event: str
     text: str = ""
@@ -242,7 +243,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """How the attempt ended. SUCCEEDED means: the agent said so in its terminal event and its exit code agrees."""
+    """How the attempt ended. SUCCEEDED means: its terminal event says so and its exit code agrees."""
 
     outcome: Outcome
     reason: str
@@ -317,7 +318,7 @@ class Driver(Protocol):
         ...
 
     def launch(self, request: AttemptRequest) -> AbstractAsyncContextManager[Run]:
-        """Prepare a run that is released by its first reader and is gone, tree and all, when the block is left."""
+        """Prepare a run: released by its first reader, gone with its whole tree when the block is left."""
         ...
 
 
@@ -328,7 +329,7 @@ StartFn = Callable[[Run], Awaitable[None]]
 async def run_attempt(
     driver: Driver, request: AttemptRequest, sink: EventFn, started: StartFn | None = None
 ) -> AttemptEnd:
-    """Run one attempt to its end; `started` sees the run before anything happens and writes its identity down."""
+    """Run one attempt to its end; `started` sees the run first and writes its identity down."""
     async with driver.launch(request) as run:
         if started is not None:
             await started(run)

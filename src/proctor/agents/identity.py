@@ -1,8 +1,9 @@
 """Who a process is: pid, start time, boot and PID name space, and the mark its whole tree carries.
 
-A pid alone is reused within minutes; with its start time and boot it never is. `find_and_kill` ends what an earlier
-supervisor left behind, `survivors` is the proof by a new scan. On Linux both see every descendant and every process
-that carries the mark; elsewhere (macOS) only the process itself and its descendants by parent link: best effort.
+A pid alone is reused within minutes; with its start time and boot it never is. `find_and_kill` ends what an
+earlier supervisor left behind, `survivors` is the proof by a new scan. On Linux both see every descendant and
+every process that carries the mark; elsewhere (macOS) only the process and its descendants by parent link:
+best effort.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -22,7 +22,7 @@ from pathlib import Path
 __all__ = ["MARK", "ProcessIdentity", "boot", "find_and_kill", "start_time", "survivors"]
 
 MARK = "PROCTOR_ATTEMPT_MARK"
-_LINUX = sys.platform == "linux"
+_LINUX = os.uname().sysname == "Linux"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,6 @@ class ProcessIdentity:
         data = json.loads(text)
         return cls(int(data["pid"]), int(data["start_time"]), str(data["boot"]), str(data["mark"]))
 
-    @property
     def alive(self) -> bool:
         """Whether this very process, and not a later one with its pid, still runs."""
         return self.boot == boot() and self.start_time != 0 and start_time(self.pid) == self.start_time
@@ -63,7 +62,7 @@ def boot() -> str:
             ["/usr/sbin/sysctl", "-n", "kern.boottime"], capture_output=True, text=True, check=False
         )
         return asked.stdout.strip() or "unknown"
-    space = os.readlink("/proc/self/ns/pid")
+    space = Path("/proc/self/ns/pid").readlink()
     return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}/{space}"
 
 
@@ -80,7 +79,7 @@ def survivors(identity: ProcessIdentity) -> list[int]:
     if identity.boot != boot():
         return []
     table = _table()
-    roots = {identity.pid} if identity.alive else set()
+    roots = {identity.pid} if identity.alive() else set()
     below = _descendants(table, roots)
     marked = {pid for pid in table if pid not in below and _carries(pid, identity.mark)}
     return sorted((roots | below | marked | _descendants(table, marked)) - {os.getpid()})
@@ -89,12 +88,11 @@ def survivors(identity: ProcessIdentity) -> list[int]:
 def find_and_kill(identity: ProcessIdentity, *, grace_s: float = 5.0, patience_s: float = 10.0) -> bool:
     """End an earlier attempt's tree; True when something was found. Blocks until gone or patience ends."""
     found = bool(survivors(identity))
-    if identity.alive:
-        _signal(
-            identity.pid, signal.SIGTERM
-        )  # the keeper ends its tree itself, better than we can from outside
+    if identity.alive():
+        # The keeper ends its tree itself, better than anybody can from outside.
+        _signal(identity.pid, signal.SIGTERM)
         deadline = time.monotonic() + grace_s
-        while identity.alive and time.monotonic() < deadline:
+        while identity.alive() and time.monotonic() < deadline:
             time.sleep(0.02)
     deadline = time.monotonic() + patience_s
     while (pids := survivors(identity)) and time.monotonic() < deadline:

@@ -1,0 +1,221 @@
+"""A kept process: its end is told truly, its output is whole, and its tree never outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from proctor.agents.identity import ProcessIdentity, find_and_kill, survivors
+from proctor.agents.process import Command, Exit, Kept, keep
+from tests.agents.trees import DAEMON, PYTHON, REFORK, alive, living, wait_for, wait_gone
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper, which only Linux has")
+PARENT = """
+import asyncio, sys
+from pathlib import Path
+from proctor.agents.process import Command, keep
+
+async def main():
+    async with keep() as kept:
+        argv = (sys.executable, "-I", "-S", "-c", sys.argv[1], sys.argv[2])
+        await kept.start(Command(argv, Path("/"), {}))
+        Path(sys.argv[3]).write_text(kept.identity.encode())
+        await asyncio.sleep(300)
+
+asyncio.run(main())
+"""
+
+
+def python(code: str, *args: str, cwd: Path, stdin: bytes = b"") -> Command:
+    """Make a command that runs a piece of Python."""
+    return Command((*PYTHON, "-c", code, *args), cwd, {"PATH": os.defpath}, stdin)
+
+
+async def output(kept: Kept) -> bytes:
+    """Read everything."""
+    data = b""
+    while chunk := await kept.read():
+        data += chunk
+    return data
+
+
+async def test_normal_exit_gives_code_and_all_output(tmp_path: Path) -> None:
+    """Exit code, stdout, stderr and stdin arrive as they were."""
+    code = "import sys; print(sys.stdin.read()*2); print('no', file=sys.stderr); sys.exit(3)"
+    async with keep() as kept:
+        assert await kept.start(python(code, cwd=tmp_path, stdin=b"ab")) == ""
+        assert await output(kept) == b"abab\n"
+        assert await kept.wait() == Exit(3)
+        assert kept.stderr.text == "no\n"
+    assert survivors(kept.identity) == []
+
+
+async def test_nothing_runs_before_start(tmp_path: Path) -> None:
+    """A held process has an identity but no effect, so that the identity can be written down first."""
+    async with keep() as kept:
+        assert kept.identity.alive()
+        await asyncio.sleep(0.2)
+        assert len(survivors(kept.identity)) == 1
+    assert survivors(kept.identity) == []
+
+
+async def test_missing_program_is_an_error_not_an_exit(tmp_path: Path) -> None:
+    """A program that cannot be started says why."""
+    async with keep() as kept:
+        assert "FileNotFoundError" in await kept.start(Command(("no-such-program",), tmp_path))
+        assert (await kept.wait()).code is None
+
+
+async def test_crash_is_told_as_the_signal(tmp_path: Path) -> None:
+    """A process that dies by a signal has a negative code."""
+    async with keep() as kept:
+        await kept.start(python("import os; os.kill(os.getpid(), 11)", cwd=tmp_path))
+        assert await kept.wait() == Exit(-11)
+
+
+async def test_stop_is_polite_first(tmp_path: Path) -> None:
+    """A process that handles SIGTERM may end by itself."""
+    code = (
+        "import signal,sys,time; signal.signal(15, lambda *a: sys.exit(7)); print(1, flush=1); time.sleep(60)"
+    )
+    async with keep() as kept:
+        await kept.start(python(code, cwd=tmp_path))
+        assert await kept.read() == b"1\n"
+        kept.stop(20)
+        assert await kept.wait() == Exit(7)
+
+
+async def test_stop_kills_what_ignores_it(tmp_path: Path) -> None:
+    """A process that ignores SIGTERM is killed after the grace."""
+    code = "import signal,time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+    async with keep() as kept:
+        await kept.start(python(code, cwd=tmp_path))
+        assert await kept.read() == b"up\n"
+        kept.stop(0.1)
+        assert await kept.wait() == Exit(-signal.SIGKILL)
+
+
+@linux
+@pytest.mark.parametrize("program", [DAEMON, REFORK], ids=["daemon", "refork"])
+async def test_tree_ends_with_the_agent(tmp_path: Path, program: str) -> None:
+    """Daemons and re-forking chains end when the agent has ended by itself."""
+    note = tmp_path / "pid"
+    async with keep() as kept:
+        await kept.start(python(program, str(note), cwd=tmp_path))
+        exit_ = await kept.wait()
+        assert exit_ == Exit(0)
+        assert not alive(int(note.read_text()) or -1)
+    assert living(str(note)) == []
+
+
+@linux
+async def test_grandchild_holding_the_pipe_does_not_hold_the_end(tmp_path: Path) -> None:
+    """The output ends shortly after the agent although a daemon still has the pipe."""
+    note = tmp_path / "pid"
+    began = time.monotonic()
+    async with keep() as kept:
+        await kept.start(python(DAEMON, str(note), cwd=tmp_path))
+        assert await output(kept) == b""
+        await kept.wait()
+    assert time.monotonic() - began < 60  # the daemon itself would sleep 300 s
+
+
+@linux
+async def test_cancellation_ends_the_tree(tmp_path: Path) -> None:
+    """Leaving the block by cancellation leaves no process behind."""
+    note = tmp_path / "pid"
+    identity: list[ProcessIdentity] = []
+
+    async def body() -> None:
+        async with keep() as kept:
+            identity.append(kept.identity)
+            await kept.start(python(DAEMON + "\ntime.sleep(300)", str(note), cwd=tmp_path))
+            await kept.wait()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1.5):
+            await body()
+    assert note.exists()
+    assert not alive(int(note.read_text()))
+    assert survivors(identity[0]) == []
+
+
+@linux
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "program", [DAEMON + "\ntime.sleep(300)", REFORK + "\ntime.sleep(300)"], ids=["daemon", "refork"]
+)
+def test_tree_ends_when_the_supervisor_is_killed(tmp_path: Path, program: str) -> None:
+    """kill -9 of the parent leaves no process 5 s later."""
+    note, who = tmp_path / "pid", tmp_path / "identity"
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, program, str(note), str(who)])
+    identity = ProcessIdentity.decode(wait_for(who))
+    wait_for(note)
+    parent.kill()
+    parent.wait()
+    assert wait_gone(identity.pid)
+    assert survivors(identity) == []
+    assert living(str(note)) == []
+    assert not alive(int(note.read_text()) or -1)
+
+
+@linux
+async def test_killed_keeper_takes_the_agent_with_it(tmp_path: Path) -> None:
+    """Even SIGKILL of the keeper itself leaves nothing that carries its mark."""
+    code = "import os,time; os.fork(); print('up', flush=True); time.sleep(300)"
+    async with keep() as kept:
+        await kept.start(python(code, cwd=tmp_path))
+        await kept.read()
+        os.kill(kept.identity.pid, signal.SIGKILL)
+        assert await kept.wait() == Exit(None)
+    assert survivors(kept.identity) == []
+
+
+@linux
+async def test_find_and_kill_ends_an_earlier_attempt_once(tmp_path: Path) -> None:
+    """What another supervisor left is ended by its identity; the second time there is nothing."""
+    async with keep() as kept:
+        await kept.start(python("import time; time.sleep(300)", cwd=tmp_path))
+        again = ProcessIdentity.decode(kept.identity.encode())
+        assert await asyncio.to_thread(find_and_kill, again)
+        assert survivors(again) == []
+        assert not await asyncio.to_thread(find_and_kill, again)
+
+
+def test_reused_pid_is_never_killed() -> None:
+    """A process with the same pid but another start time, or of another boot, is left alone."""
+    child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"])
+    try:
+        real = ProcessIdentity.of(child.pid, "m")
+        assert real.alive()
+        for other in (
+            ProcessIdentity(real.pid, real.start_time - 1, real.boot, "m"),
+            ProcessIdentity(real.pid, real.start_time, "another boot", "m"),
+        ):
+            assert not find_and_kill(other)
+        assert child.poll() is None
+    finally:
+        child.kill()
+        child.wait()
+
+
+async def test_many_at_once_leave_nothing(tmp_path: Path) -> None:
+    """Ten processes at once each get their own end and output."""
+    results: dict[int, tuple[bytes, Exit]] = {}
+
+    async def one(number: int) -> None:
+        async with keep() as kept:
+            await kept.start(python(f"import sys; print({number}); sys.exit({number})", cwd=tmp_path))
+            results[number] = (await output(kept), await kept.wait())
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(number)) for number in range(10)]
+    assert len(tasks) == len(results)
+    assert all(results[n] == (f"{n}\n".encode(), Exit(n)) for n in range(10))
