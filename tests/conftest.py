@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,20 +110,15 @@ def _make_template(server: PostgresServer) -> None:
 @pytest.fixture
 def empty_postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     """The URL of a fresh PostgreSQL database without any table."""
-    yield from _fresh(postgres_server, "template0")
+    with postgres_server.fresh() as url:
+        yield url
 
 
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     """The URL of a fresh, migrated PostgreSQL database."""
-    yield from _fresh(postgres_server, TEMPLATE)
-
-
-def _fresh(server: PostgresServer, template: str) -> Iterator[str]:
-    name = f"t_{uuid.uuid4().hex}"
-    server.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-    yield server.url(name)
-    server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with postgres_server.fresh(TEMPLATE) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

@@ -62,10 +62,10 @@ def test_migrated_checks_and_view_equal_the_ones_in_code(sqlite_database: Databa
     metadata.create_all(fresh)
     wanted_sql = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     with fresh.connect() as connection:
-        wanted = {name: sql for name, sql in connection.exec_driver_sql(wanted_sql)}
+        wanted: dict[str, str] = dict(connection.exec_driver_sql(wanted_sql).tuples().all())
     fresh.dispose()
     with sqlite_database.read() as connection:
-        found = {name: sql for name, sql in connection.exec_driver_sql(wanted_sql)}
+        found: dict[str, str] = dict(connection.exec_driver_sql(wanted_sql).tuples().all())
         view = connection.exec_driver_sql("SELECT sql FROM sqlite_master WHERE type = 'view'").scalar_one()
     assert found.pop(VERSION_TABLE)
     assert found == wanted

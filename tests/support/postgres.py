@@ -15,7 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,21 @@ class PostgresServer:
         )
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql(statement)
+
+    @contextmanager
+    def fresh(self, template: str = "template0") -> Iterator[str]:
+        """Make a database from a template and give its URL; drop it at the end."""
+        name = f"t_{uuid.uuid4().hex}"
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        try:
+            yield self.url(name)
+        finally:
+            self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def restore(self, dump: Path, url: str) -> None:
+        """Fill a database from a dump of pg_dump."""
+        command = [str(self.binaries / "pg_restore"), "--exit-on-error", "--dbname", url, str(dump)]
+        subprocess.run(command, check=True, timeout=90, capture_output=True)
 
     def keep(self, owner: int) -> None:
         """Have a small process remove the server when the process `owner` is gone, however it went."""

@@ -27,6 +27,8 @@ _MODE = "proctor_mode"
 _READ_ONLY: dict[str, dict[str, Any]] = {
     "postgresql": {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 }
+# Not on SQLite: SQLAlchemy would give the connection back with Python's own implicit BEGIN switched on.
+_OUTSIDE: dict[str, dict[str, Any]] = {"postgresql": {"isolation_level": "AUTOCOMMIT"}}
 # A peer that vanished without a word must not hold a caller for the hours TCP would wait.
 _POSTGRES = {
     "connect_timeout": 10,
@@ -67,6 +69,12 @@ class Database:
             connection = bare.execution_options(**{_MODE: "read"}, **_READ_ONLY.get(self.dialect, {}))
             with connection.begin():
                 yield connection
+
+    @contextmanager
+    def bare(self) -> Iterator[sa.Connection]:
+        """A connection outside any transaction, for upkeep that cannot run in one (SQLite's VACUUM)."""
+        with self._guard(), self.engine.connect() as connection:
+            yield connection.execution_options(**{_MODE: "bare"}, **_OUTSIDE.get(self.dialect, {}))
 
     def close(self) -> None:
         """Give all connections back."""
@@ -133,7 +141,8 @@ def _sqlite(url: sa.URL, pool_size: int, synchronous: str) -> sa.Engine:
         mode = connection.get_execution_options().get(_MODE)
         if mode == "read":
             connection.exec_driver_sql("PRAGMA query_only=ON")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if mode == "write" else "BEGIN")
+        if mode != "bare":
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if mode == "write" else "BEGIN")
 
     @sa.event.listens_for(engine, "checkin")
     def _give_back(connection: sqlite3.Connection | None, _record: Any) -> None:
