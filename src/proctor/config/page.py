@@ -54,9 +54,9 @@ The database belongs to the user, not to a repository, so no TOML file can set i
 
 ## Secrets
 
-Values of variables that are named like secrets (`…KEY…`, `…TOKEN…`, `…SECRET…`, `…PASSWORD…` and the like,
-8 characters or more), and passwords in URLs, are taken from the environment, `.env` and the `env` tables. They
-are cut out of the trace before it is written, and no command prints them.
+Values of variables that are named like secrets (`…KEY…`, `…TOKEN…`, `…SECRET…`, `…PASSWORD…` and the
+like, 8 characters or more), and passwords in URLs, are taken from the environment, `.env` and the `env`
+tables. They are cut out of the trace before it is written, and no command prints them.
 """
 
 
