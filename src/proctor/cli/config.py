@@ -95,10 +95,10 @@ def _unknown(key: str, known: Sequence[str]) -> Exception:
 
 
 def _places() -> dict[str, Path | None]:
-    from proctor.config import LOCAL_FILE, SHARED_FILE, Paths, environment, find_workspace
+    from proctor.config import LOCAL_FILE, SHARED_FILE, Paths, current_directory, environment, find_workspace
 
     paths = Paths.from_environ(environment())
-    workspace = find_workspace(Path.cwd())
+    workspace = find_workspace(current_directory())
     files = [workspace / name for name in (SHARED_FILE, LOCAL_FILE, ".env")] if workspace else []
     return {
         "workspace": workspace,

@@ -26,20 +26,22 @@ def init(force: bool, as_json: bool) -> None:
 
     Finds the commands for set-up, tests and lint, lock files, the base branch and installed agents.
     """
-    from proctor.config import LOCAL_FILE, SHARED_FILE, Paths, environment, find_workspace
-    from proctor.protocol.errors import UsageError
+    from proctor.config import LOCAL_FILE, SHARED_FILE, Paths, current_directory, environment, find_workspace
     from proctor.workspace.detect import detect
-    from proctor.workspace.initial import exclude_locally, keep_replaced, render_settings, write_settings
+    from proctor.workspace.initial import (
+        already_exists,
+        exclude_locally,
+        keep_replaced,
+        render_settings,
+        write_settings,
+    )
 
     environ = environment()
-    here = _here()
+    here = current_directory()
     root = find_workspace(here) or here
     target = root / SHARED_FILE
     if os.path.lexists(target) and not force:
-        message = (
-            f"{target} already exists. See `proctor config`, or run `proctor init --force` to write it anew."
-        )
-        raise UsageError(message=message)
+        raise already_exists(target)
     found = detect(root, environ)
     kept = keep_replaced(target, Paths.from_environ(environ).data_dir / "replaced") if force else None
     write_settings(target, render_settings(found), replace=force)
@@ -48,17 +50,6 @@ def init(force: bool, as_json: bool) -> None:
         print_json(_summary(found, target, kept, excluded))
     else:
         _report(found, target, kept)
-
-
-def _here() -> Path:
-    from proctor.protocol.errors import UsageError
-
-    try:
-        return Path.cwd()
-    except OSError:
-        raise UsageError(
-            message="The current directory does not exist any more. Change to one that does."
-        ) from None
 
 
 def _summary(found: Detected, target: Path, kept: Path | None, excluded: bool) -> dict[str, object]:

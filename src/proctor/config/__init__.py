@@ -5,7 +5,14 @@ No other room reads the process's environment.
 
 from __future__ import annotations
 
-from proctor.config.load import LOCAL_FILE, SHARED_FILE, environment, find_workspace, load_settings
+from proctor.config.load import (
+    LOCAL_FILE,
+    SHARED_FILE,
+    current_directory,
+    environment,
+    find_workspace,
+    load_settings,
+)
 from proctor.config.model import (
     PROFILES,
     AgentSettings,
@@ -35,6 +42,7 @@ __all__ = [
     "RetentionSettings",
     "Row",
     "Settings",
+    "current_directory",
     "environment",
     "find_workspace",
     "hide",

@@ -25,7 +25,7 @@ from proctor.config.paths import Paths
 from proctor.config.secrets import find_secrets
 from proctor.protocol.errors import ConfigError
 
-__all__ = ["LOCAL_FILE", "SHARED_FILE", "environment", "find_workspace", "load_settings"]
+__all__ = ["LOCAL_FILE", "SHARED_FILE", "current_directory", "environment", "find_workspace", "load_settings"]
 
 SHARED_FILE = "proctor.toml"
 LOCAL_FILE = "proctor.local.toml"
@@ -39,7 +39,7 @@ def environment() -> dict[str, str]:
 
 def load_settings(start: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
     """Read all settings that hold in `start` (the current directory by default)."""
-    begin = _begin(start)
+    begin = current_directory() if start is None else _resolved(start)
     real = environment() if environ is None else dict(environ)
     paths = Paths.from_environ(real)
     workspace = find_workspace(begin)
@@ -71,14 +71,17 @@ def _open_to_all(place: Path) -> bool:
         return True
 
 
-def _begin(start: Path | None) -> Path:
+def current_directory() -> Path:
+    """Where we are, links resolved; one sentence if that place is gone."""
+    return _resolved(Path())
+
+
+def _resolved(place: Path) -> Path:
     try:
-        return (start or Path.cwd()).resolve()
+        return place.resolve()
     except (OSError, RuntimeError, ValueError):
-        problem = "the current directory does not exist any more"
-        raise ConfigError(
-            where=str(start or "."), problem=problem, allowed="Change to one that does."
-        ) from None
+        where, cure = ("the current directory" if place == Path() else str(place)), "Change to one that does."
+        raise ConfigError(where=where, problem="it does not exist any more", allowed=cure) from None
 
 
 def _file_layers(workspace: Path | None, begin: Path) -> Iterator[Layer]:

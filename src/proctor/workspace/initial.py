@@ -12,7 +12,7 @@ from pathlib import Path
 from proctor.protocol.errors import UnavailableError, UsageError
 from proctor.workspace.detect import Detected, exclude_file
 
-__all__ = ["exclude_locally", "keep_replaced", "render_settings", "write_settings"]
+__all__ = ["already_exists", "exclude_locally", "keep_replaced", "render_settings", "write_settings"]
 
 HEAD = "# How Proctor works in this repository; `proctor config` shows every setting and where it comes from."
 NO_TEST = '# test = "…"  # none was found; without one nothing can be proven'
@@ -44,7 +44,7 @@ def _quoted(text: str) -> str:
 
 
 def write_settings(path: Path, text: str, *, replace: bool) -> None:
-    """Put the file in place in one step; without `replace` an existing one stays, whoever made it in between."""
+    """Put the file in place in one step; without `replace` an existing one stays, also one made just now."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         try:
@@ -53,12 +53,15 @@ def write_settings(path: Path, text: str, *, replace: bool) -> None:
         finally:
             draft.unlink(missing_ok=True)
     except FileExistsError:
-        message = (
-            f"{path} already exists. See `proctor config`, or run `proctor init --force` to write it anew."
-        )
-        raise UsageError(message=message) from None
+        raise already_exists(path) from None
     except OSError as error:
         raise _unwritable(path, error) from error
+
+
+def already_exists(path: Path) -> UsageError:
+    """Say that the settings are there, and how to replace them."""
+    message = f"{path} already exists. See `proctor config`, or run `proctor init --force` to write it anew."
+    return UsageError(message=message)
 
 
 def _place(draft: Path, path: Path, text: str, replace: bool) -> None:
@@ -90,7 +93,7 @@ def keep_replaced(path: Path, keep_in: Path) -> Path | None:
     stamp = time.strftime("%Y%m%d_%H%M%S", time.gmtime())
     kept = keep_in / f"{path.parent.name}_{stamp}_{secrets.token_hex(3)}_{path.name}"
     try:
-        content = os.readlink(path).encode() if path.is_symlink() and not path.exists() else path.read_bytes()
+        content = path.read_bytes() if path.exists() else bytes(path.readlink())
         keep_in.mkdir(parents=True, exist_ok=True, mode=0o700)
         with os.fdopen(os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
@@ -108,7 +111,7 @@ def _unwritable(path: Path, error: OSError) -> UnavailableError:
 
 
 def exclude_locally(root: Path, name: str) -> bool:
-    """Have git ignore a file of this checkout without touching a versioned one; False if that is not possible."""
+    """Have git ignore a file of this checkout without touching a versioned one; False if it cannot."""
     path = exclude_file(root)
     if path is None:
         return False
