@@ -1,0 +1,167 @@
+"""Appending inside the caller's transaction: places, chain and heads are given out under one lock per batch.
+
+The lock (SQLite: the IMMEDIATE transaction; PostgreSQL: the row of the log's own head) is held until commit,
+so events become visible in the order of `seq`, without gaps, and `seq > last` never loses one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from pydantic_core import to_json
+
+from proctor.protocol.errors import IntegrityError
+from proctor.protocol.events import Draft, Event
+from proctor.trace.chain import GENESIS, LOG, Head, link, sum_seals
+from proctor.trace.rows import COLUMNS, Prepared, Redacts, prepare, ready
+
+__all__ = ["CHANNEL", "append_in", "append_prepared", "lock_log", "read_heads", "read_log"]
+
+CHANNEL = "proctor_events"
+_HEAD = "trace_id, first_seq, last_seq, count, hash, mac, started"
+_LOG_HEAD = f"SELECT {_HEAD} FROM trace_heads WHERE trace_id = ''"
+
+
+def _insert(mark: str) -> str:
+    return f"INSERT INTO events ({', '.join(COLUMNS)}) VALUES ({', '.join([mark] * len(COLUMNS))})"
+
+
+def _upsert(mark: str) -> str:
+    return (
+        f"INSERT INTO trace_heads ({_HEAD}) VALUES ({', '.join([mark] * 7)})"
+        " ON CONFLICT (trace_id) DO UPDATE"
+        " SET last_seq = excluded.last_seq, count = excluded.count, hash = excluded.hash, mac = excluded.mac"
+    )
+
+
+_INSERT = {"sqlite": _insert("?"), "postgresql": _insert("%s")}
+_UPSERT = {"sqlite": _upsert("?"), "postgresql": _upsert("%s")}
+_HEADS = {
+    "sqlite": f"SELECT {_HEAD} FROM trace_heads WHERE trace_id IN (SELECT value FROM json_each(?))",
+    "postgresql": f"SELECT {_HEAD} FROM trace_heads WHERE trace_id = ANY(%s)",
+}
+
+
+def append_in(
+    connection: sa.Connection, drafts: Sequence[Draft], *, key: bytes, redactor: Redacts
+) -> list[Event]:
+    """Write events in the caller's write transaction; they are durable when it commits, and not before."""
+    return append_prepared(connection, prepare(drafts, redactor), key=key)
+
+
+def append_prepared(
+    connection: sa.Connection, drafts: Sequence[Prepared], *, key: bytes, log: Head | None = None
+) -> list[Event]:
+    """Write prepared drafts; `log` is the head when the caller has locked it already."""
+    if not drafts:
+        return []
+    log = log or lock_log(connection, key)
+    heads = read_heads(connection, {draft.trace_id for draft in drafts}, key)
+    before = {name: head.mac for name, head in heads.items()}
+    rows, events = _place(drafts, log, heads)
+    _seal(log, heads, before, key)
+    dialect = connection.dialect.name
+    try:
+        connection.exec_driver_sql(_INSERT[dialect], rows)
+    except sa.exc.IntegrityError as error:
+        raise _collision(heads) from error
+    sealed = [*heads.values(), log]
+    connection.exec_driver_sql(
+        _UPSERT[dialect],
+        [(h.trace_id, h.first_seq, h.last_seq, h.count, h.hash, h.mac, h.started) for h in sealed],
+    )
+    if dialect == "postgresql":
+        connection.exec_driver_sql("SELECT pg_notify(%s, %s)", (CHANNEL, str(log.last_seq)))
+    return events
+
+
+def _place(
+    drafts: Sequence[Prepared], log: Head, heads: dict[str, Head]
+) -> tuple[list[tuple[Any, ...]], list[Event]]:
+    """Give every draft its place and hash; moves the heads along."""
+    rows: list[tuple[Any, ...]] = []
+    events: list[Event] = []
+    seq = log.last_seq
+    for draft in drafts:
+        seq += 1
+        head = heads.get(draft.trace_id)
+        if head is None:
+            head = heads[draft.trace_id] = Head(draft.trace_id, seq, 0, 0, GENESIS, b"", draft.ts)
+        head.count += 1
+        head.last_seq = seq
+        content = (seq, draft.trace_id, head.count, *draft[1:13])
+        head.hash = link(head.hash, content)
+        row = (*content, head.hash)
+        rows.append(row)
+        events.append(ready(row, draft.details))
+    log.last_seq = seq
+    log.count += len(rows)
+    return rows, events
+
+
+def _seal(log: Head, heads: dict[str, Head], before: dict[str, bytes], key: bytes) -> None:
+    for name, head in heads.items():
+        head.mac = head.seal(key)
+        log.hash = sum_seals(log.hash, minus=before.get(name), plus=head.mac)
+    log.mac = log.seal(key)
+
+
+def _collision(heads: Iterable[str]) -> IntegrityError:
+    names = ", ".join(sorted(heads)[:5])
+    reason = f"the places of new events are taken (traces {names}); see `proctor trace verify`"
+    return IntegrityError(what="The trace", reason=reason)
+
+
+def lock_log(connection: sa.Connection, key: bytes) -> Head:
+    """Take the lock that orders all writers and say where the log stands; refuses a head not ours."""
+    lock = " FOR UPDATE" if connection.dialect.name == "postgresql" else ""
+    row = connection.exec_driver_sql(_LOG_HEAD + lock).fetchone()
+    if row is None:
+        first = Head(LOG, 1, 0, 0, GENESIS, b"", 0)
+        values = {**_as_dict(first), "mac": first.seal(key)}
+        _begin_log(connection, values)
+        row = connection.exec_driver_sql(_LOG_HEAD + lock).fetchone()
+        assert row is not None
+    head = _head(row)
+    head.check(key)
+    return head
+
+
+def _begin_log(connection: sa.Connection, values: dict[str, Any]) -> None:
+    """Write the first head of an empty log; a second writer at that moment waits and finds it there."""
+    insert = sa.text(
+        f"INSERT INTO trace_heads ({_HEAD}) VALUES"
+        " (:trace_id, :first_seq, :last_seq, :count, :hash, :mac, :started) ON CONFLICT (trace_id) DO NOTHING"
+    )
+    connection.execute(insert, values)
+
+
+def _as_dict(head: Head) -> dict[str, Any]:
+    return {name: getattr(head, name) for name in Head.__slots__}
+
+
+def _head(row: Sequence[Any]) -> Head:
+    return Head(row[0], row[1], row[2], row[3], bytes(row[4]), bytes(row[5]), row[6])
+
+
+def read_log(connection: sa.Connection) -> Head | None:
+    """Where the whole log stands, without lock or check; None before the first event."""
+    row = connection.exec_driver_sql(_LOG_HEAD).fetchone()
+    return None if row is None else _head(row)
+
+
+def read_heads(connection: sa.Connection, names: set[str], key: bytes) -> dict[str, Head]:
+    """The heads of some traces, each checked for our seal; a trace without events has none."""
+    dialect = connection.dialect.name
+    wanted: Callable[[list[str]], Any] = _as_json if dialect == "sqlite" else list
+    found = connection.exec_driver_sql(_HEADS[dialect], (wanted(sorted(names)),)).fetchall()
+    heads = {row[0]: _head(row) for row in found}
+    for head in heads.values():
+        head.check(key)
+    return heads
+
+
+def _as_json(names: list[str]) -> str:
+    return to_json(names).decode()
