@@ -29,10 +29,20 @@ class ScriptedDriver(StreamDriver):
         simulated=True,
     )
 
+    # Isolated, so that files of the worktree cannot shadow the standard library.
+    program = (sys.executable, "-I", "-m", "proctor.testing.scripted_agent")
+
     def command(self, request: AttemptRequest, native_id: str | None) -> Command:
-        """Start the module isolated, so that files of the worktree cannot shadow the standard library."""
-        argv = [sys.executable, "-I", "-m", "proctor.testing.scripted_agent"]
-        argv += ["--native-id", str(native_id), "--task", request.task_id, "--state", str(request.state)]
+        """Give the prompt on standard input, where the answers will come too."""
+        argv = [
+            *self.program,
+            "--native-id",
+            str(native_id),
+            "--task",
+            request.task_id,
+            "--state",
+            str(request.state),
+        ]
         if request.resume is not None:
             argv.append("--resume")
         prompt = json.dumps({"prompt": request.prompt}).encode() + b"\n"

@@ -12,7 +12,7 @@ import json
 import signal
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -71,6 +71,10 @@ class StreamDriver:
     name = ""
     capabilities = Capabilities()
     interrupt_signal = signal.SIGINT
+    program: tuple[str, ...] = ()
+
+    def __init__(self, command: Sequence[str] = ()) -> None:
+        self.program = tuple(command) or self.program
 
     def command(self, request: AttemptRequest, native_id: str | None) -> Command:
         """Say what to run."""
