@@ -62,10 +62,10 @@ def test_migrated_checks_and_view_equal_the_ones_in_code(sqlite_database: Databa
     metadata.create_all(fresh)
     wanted_sql = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     with fresh.connect() as connection:
-        wanted: dict[str, str] = dict(connection.exec_driver_sql(wanted_sql).tuples().all())
+        wanted = {row.name: row.sql for row in connection.exec_driver_sql(wanted_sql)}
     fresh.dispose()
     with sqlite_database.read() as connection:
-        found: dict[str, str] = dict(connection.exec_driver_sql(wanted_sql).tuples().all())
+        found = {row.name: row.sql for row in connection.exec_driver_sql(wanted_sql)}
         view = connection.exec_driver_sql("SELECT sql FROM sqlite_master WHERE type = 'view'").scalar_one()
     assert found.pop(VERSION_TABLE)
     assert found == wanted

@@ -280,20 +280,29 @@ trace_tombstones = sa.Table(
 
 AGENT_STATUS_VIEW = """
 CREATE VIEW agent_status AS
+WITH past AS (
+  SELECT agent_name, count(CASE WHEN success THEN 1 END) AS completed,
+    CAST(avg(CASE WHEN success THEN 1.0 ELSE 0.0 END) AS DOUBLE PRECISION) AS rate,
+    CAST(round(avg(duration_ms)) AS BIGINT) AS mean_ms, max(created_at) AS last_end
+  FROM task_history GROUP BY agent_name
+), running AS (
+  SELECT agent_name, task_id, started_at,
+    row_number() OVER (PARTITION BY agent_name ORDER BY started_at DESC, task_id) AS place
+  FROM attempts WHERE ended_at IS NULL
+)
 SELECT a.agent_id, a.agent_name, a.agent_type, a.capabilities,
-  CASE WHEN EXISTS (SELECT 1 FROM attempts r WHERE r.agent_name = a.agent_name AND r.ended_at IS NULL)
-       THEN 'busy' WHEN a.offline_reason IS NOT NULL THEN 'offline' ELSE 'idle' END AS status,
-  (SELECT r.task_id FROM attempts r WHERE r.agent_name = a.agent_name AND r.ended_at IS NULL
-     ORDER BY r.started_at DESC LIMIT 1) AS current_task_id,
-  (SELECT count(*) FROM task_history h WHERE h.agent_name = a.agent_name AND h.success)
-     AS total_tasks_completed,
-  (SELECT CAST(avg(CASE WHEN h.success THEN 1.0 ELSE 0.0 END) AS DOUBLE PRECISION) FROM task_history h
-     WHERE h.agent_name = a.agent_name) AS success_rate,
-  (SELECT CAST(round(avg(h.duration_ms)) AS INTEGER) FROM task_history h
-     WHERE h.agent_name = a.agent_name) AS avg_completion_time_ms,
-  (SELECT max(h.created_at) FROM task_history h WHERE h.agent_name = a.agent_name) AS last_active_at,
+  CASE WHEN r.task_id IS NOT NULL THEN 'busy'
+       WHEN a.offline_reason IS NOT NULL THEN 'offline' ELSE 'idle' END AS status,
+  r.task_id AS current_task_id,
+  coalesce(p.completed, 0) AS total_tasks_completed,
+  p.rate AS success_rate,
+  p.mean_ms AS avg_completion_time_ms,
+  CASE WHEN p.last_end IS NULL OR r.started_at > p.last_end THEN r.started_at
+       ELSE p.last_end END AS last_active_at,
   a.created_at
 FROM agents a
+LEFT JOIN past p ON p.agent_name = a.agent_name
+LEFT JOIN running r ON r.agent_name = a.agent_name AND r.place = 1
 """
 
 TOUCH_SQLITE = """
