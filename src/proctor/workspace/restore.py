@@ -1,0 +1,191 @@
+"""Turns a workspace back into what a backup holds, exactly and all or nothing.
+
+Safety snapshot first; then the journal; then the changes; then the journal goes. A failure on the way puts
+the workspace back; a kill leaves the journal, and running a restore again finishes it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from proctor.protocol.errors import NotFoundError, ProctorError, RefusedError
+from proctor.workspace import snapshot
+from proctor.workspace.backups import Backup, Backups
+from proctor.workspace.changes import Changes, compare
+from proctor.workspace.journal import Journal
+from proctor.workspace.manifest import Manifest
+from proctor.workspace.packs import PackReader
+from proctor.workspace.rebuild import STAGING_PREFIX, Rebuilder
+from proctor.workspace.tree import ProgressCallback
+
+__all__ = ["RestoreFailedError", "Restored", "preview", "restore"]
+
+
+class RestoreFailedError(ProctorError):
+    """The restore of {backup} failed: {reason}. {state}"""
+
+    code = "restore_failed"
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a restore did."""
+
+    backup: Backup
+    target: Path
+    safety: Backup  # restoring this one takes the restore back
+    changed: tuple[str, ...]
+    left: tuple[str, ...]  # the backup could not read them when it was made: untouched
+    notes: tuple[str, ...]  # what this user may not set, such as foreign owners
+    resumed: bool
+
+
+def preview(backups: Backups, backup: Backup, target: Path | None = None) -> Changes:
+    """Say what a restore would change, without changing or storing anything."""
+    place = target or backup.workspace
+    wanted = backups.manifest(backup)
+    if not place.exists():
+        return compare(Manifest([]), wanted)
+    now = snapshot.look(snapshot.real_directory(place), previous=wanted.by_path, exclude=backup.excluded)
+    return compare(now, wanted)
+
+
+def restore(
+    backups: Backups,
+    backup: Backup,
+    *,
+    target: Path | None = None,
+    allowed_roots: Sequence[Path] = (),
+    undoes: str = "",
+    progress: ProgressCallback | None = None,
+    step: Callable[[], None] | None = None,
+) -> Restored:
+    """Restore into the backup's own workspace, or into an empty directory inside the allowed roots."""
+    place = _target(backups, backup, target, allowed_roots)
+    with backups.store.shared(), backups.workspace_lock(place, exclusive=True):
+        return _Run(backups, backup, place, undoes, progress, step).run()
+
+
+@dataclass
+class _Run:
+    backups: Backups
+    backup: Backup
+    place: Path
+    undoes: str
+    progress: ProgressCallback | None
+    step: Callable[[], None] | None
+
+    def run(self) -> Restored:
+        wanted = self.backups.manifest(self.backup)
+        file = self.backups.journal(self.place)
+        earlier = file.read()
+        safety, now = self._safety(wanted, earlier)
+        changes = compare(now, wanted)
+        self._refuse_unsaved(changes, now, safety)
+        staging = earlier.staging if earlier else f"{STAGING_PREFIX}{secrets.token_hex(4)}"
+        undo_to = earlier.safety_id if earlier else safety.id
+        file.write(Journal(self.backup.id, self.backup.name, undo_to, str(self.place), staging))
+        try:
+            notes = self._apply(changes, now, wanted, staging)
+        except (OSError, ProctorError) as error:
+            raise self._roll_back(safety, now, staging, error) from error
+        file.clear()
+        found = self.backups.find(undo_to)
+        left = tuple(entry.path for entry in changes.left)
+        return Restored(
+            self.backup, self.place, found, tuple(changes.paths()), left, notes, earlier is not None
+        )
+
+    def _safety(self, wanted: Manifest, earlier: Journal | None) -> tuple[Backup, Manifest]:
+        """Snapshot what is there now; after an interrupted restore it is no undo point, only a safeguard."""
+        reason = f"before restoring {self.backup.name}" if earlier is None else "before finishing a restore"
+        scaffold = (f"/{STAGING_PREFIX}*/",) if earlier else ()
+        return self.backups.record(
+            self.place,
+            kind="safety",
+            reason=reason,
+            exclude=(*self.backup.excluded, *scaffold),
+            undoes=self.undoes,
+            undoable=earlier is None and not self.undoes,
+            known=wanted.by_path,
+            progress=self.progress,
+        )
+
+    def _refuse_unsaved(self, changes: Changes, now: Manifest, safety: Backup) -> None:
+        """Never overwrite or delete what the safety snapshot could not read."""
+        if not now.problems:
+            return
+        blind = tuple(f"{entry.path}/" for entry in now.problems if entry.is_dir)
+        bad = {entry.path: entry.problem for entry in now.problems}
+        unsaved = [
+            f"{path} ({bad.get(path, 'in a directory that cannot be read')})"
+            for path in changes.paths()
+            if path in bad or path.startswith(blind)
+        ]
+        if unsaved:
+            self.backups.discard(safety)
+            raise RefusedError(
+                reason=f"these would be overwritten but cannot be saved first: {', '.join(unsaved[:5])}",
+                cure="Stop what writes there, make them readable (chmod u+rwX) or move them away; then run it again.",
+            )
+
+    def _apply(self, changes: Changes, now: Manifest, wanted: Manifest, staging: str) -> tuple[str, ...]:
+        with PackReader(self.backups.store) as reader:
+            hands = Rebuilder(self.place, reader, staging=staging, progress=self.progress, step=self.step)
+            hands.run(changes, now, wanted)
+        return tuple(hands.notes)
+
+    def _roll_back(
+        self, safety: Backup, before: Manifest, staging: str, cause: Exception
+    ) -> RestoreFailedError:
+        """Put the workspace back; what others did meanwhile is snapshotted first."""
+        try:
+            _backup, now = self.backups.record(
+                self.place,
+                kind="safety",
+                reason=f"before taking back the failed restore of {self.backup.name}",
+                exclude=(*self.backup.excluded, f"/{STAGING_PREFIX}*/"),
+                known=before.by_path,
+            )
+            self._apply(compare(now, before), now, before, staging)
+        except (OSError, ProctorError) as error:
+            state = (
+                f"Putting it back failed too ({error}); `proctor backup restore {safety.name}` finishes that."
+            )
+            return RestoreFailedError(backup=self.backup.name, reason=str(cause), state=state)
+        self.backups.journal(self.place).clear()
+        state = "The workspace is as it was before."
+        return RestoreFailedError(backup=self.backup.name, reason=str(cause), state=state)
+
+
+def _target(backups: Backups, backup: Backup, target: Path | None, allowed_roots: Sequence[Path]) -> Path:
+    """Resolve the target; refuse what is neither the backup's workspace nor an empty allowed directory."""
+    if target is None or target.expanduser().resolve() == backup.workspace:
+        return _own_workspace(backup)
+    place = snapshot.real_directory(target)
+    snapshot.refuse_overlap(backups.store.root, place)
+    if not any(place.is_relative_to(root.resolve()) for root in allowed_roots):
+        raise RefusedError(
+            reason=f"{place} lies outside the allowed directories", cure="Choose one inside them."
+        )
+    unfinished = backups.journal(place).read()
+    if any(place.iterdir()) and (unfinished is None or unfinished.backup_id != backup.id):
+        raise RefusedError(
+            reason=f"{backup.name} is a backup of {backup.workspace}, not of {place}, which is not empty",
+            cure="Restore into its own workspace or into an empty directory.",
+        )
+    return place
+
+
+def _own_workspace(backup: Backup) -> Path:
+    place = backup.workspace
+    if place.is_symlink() or (place.exists() and not place.is_dir()):
+        raise RefusedError(reason=f"{place} is no longer a directory", cure="Move what is there away.")
+    if not place.exists():
+        if not place.parent.is_dir():
+            raise NotFoundError(kind="directory", name=str(place.parent), cure="Make it, then restore again.")
+        place.mkdir(mode=0o700)
+    return place
