@@ -1,0 +1,300 @@
+"""One attempt from claim to end: find and kill what an earlier process left, prepare the place, run the agent, judge.
+
+The agent's word is a claim: the end needs its terminal event and exit code, and what counts as work is what git shows.
+Whatever happens to this process, the row says `in_progress` until somebody wrote an end, and whoever takes over resumes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from loguru import logger
+
+from proctor.agents.driver import (
+    AgentEvent,
+    Answer,
+    AttemptEnd,
+    AttemptRequest,
+    Driver,
+    Failure,
+    Limits,
+    Outcome,
+    Run,
+)
+from proctor.agents.identity import ProcessIdentity, boot, find_and_kill
+from proctor.engine.claims import Claim, Claims, LostClaimError, Work
+from proctor.protocol.errors import ProctorError
+from proctor.protocol.events import Event
+from proctor.protocol.ports import Clock
+from proctor.trace.writer import TraceWriter
+
+__all__ = ["Agent", "AgentBook", "Attempts", "Place", "Questions", "Workplaces"]
+
+# Per attempt; all attempts of an executor together stay below the writer's own queue, so `submit` never blocks.
+MAX_UNWRITTEN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """An agent ready to be launched."""
+
+    name: str
+    driver: Driver
+    model: str = ""
+    env: Mapping[str, str] | None = None
+    limits: Limits = field(default_factory=Limits)
+
+
+class AgentBook(Protocol):
+    """Who knows the agents (the roster, wired in `app`)."""
+
+    def agent(self, name: str) -> Agent:
+        """The agent of that name; refuses unknown and offline ones with the cure."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an attempt works."""
+
+    directory: Path
+    tmp: Path
+    state: Path
+    base: str | None = None
+
+
+class Workplaces(Protocol):
+    """Who prepares a place per attempt and collects the work (git worktrees)."""
+
+    async def prepare(self, claim: Claim) -> Place:
+        """A place of this task's own; the same one again when the attempt goes on."""
+        ...
+
+    async def collect(self, claim: Claim, place: Place, end: AttemptEnd) -> Work:
+        """Keep what was done, whatever the end was."""
+        ...
+
+
+class Questions(Protocol):
+    """Who takes an agent's permission request to a person."""
+
+    async def ask(self, claim: Claim, event: AgentEvent) -> bool | None:
+        """True or False when answered in time; None: park the task, the question stays open."""
+        ...
+
+
+@dataclass(slots=True)
+class _Running:
+    claim: Claim
+    run: Run | None = None
+    cancelled: bool = False
+
+
+class Attempts:
+    """Runs attempts for one executor; knows which are under way here."""
+
+    def __init__(
+        self,
+        *,
+        claims: Claims,
+        writer: TraceWriter,
+        book: AgentBook,
+        places: Workplaces,
+        questions: Questions,
+        clock: Clock,
+        is_dead: Callable[[str], Awaitable[bool]],
+        is_paused: Callable[[Claim], Awaitable[bool]],
+        ended: Callable[[], None],
+    ) -> None:
+        self._claims = claims
+        self._writer = writer
+        self._book = book
+        self._places = places
+        self._questions = questions
+        self._clock = clock
+        self._is_dead = is_dead
+        self._is_paused = is_paused
+        self._ended = ended
+        self.running: dict[str, _Running] = {}
+
+    async def run(self, task_id: str, attempt: int) -> str:
+        """Handle one job of the queue; the answer is only for DBOS's records."""
+        claim = await self._claims.take(task_id, attempt, is_dead=self._is_dead, simulated=self._simulated)
+        if claim is None:
+            return "not ours"
+        self.running[task_id] = _Running(claim)
+        try:
+            return await self._run(claim)
+        except LostClaimError as error:
+            logger.warning("{}", error)
+            return "lost"
+        finally:
+            self.running.pop(task_id, None)
+            self._ended()
+
+    async def cancel(self, task_id: str) -> None:
+        """Stop an attempt that runs here, for good."""
+        running = self.running.get(task_id)
+        if running is None:
+            return
+        running.cancelled = True
+        if running.run is not None:
+            await running.run.cancel()
+
+    async def _run(self, claim: Claim) -> str:
+        await self._clear_earlier(claim)
+        if claim.task.cancel_requested:
+            state = await self._claims.finish(claim, _cancelled(), Work())
+            return state.value
+        if not claim.taken_over and await self._is_paused(claim):
+            await self._claims.release(claim, "paused")
+            return "released"
+        end, work = await self._work(claim)
+        if end is None:
+            return "parked"
+        state = await self._claims.finish(claim, end, work)
+        return state.value
+
+    async def _clear_earlier(self, claim: Claim) -> None:
+        """Find and kill what an earlier process of this task left behind on this machine."""
+        text = (claim.earlier or {}).get("identity")
+        if not text:
+            return
+        identity = ProcessIdentity.decode(text)
+        if identity.boot == boot() and await asyncio.to_thread(find_and_kill, identity):
+            logger.info("killed what attempt {} of {} left behind", claim.attempt, claim.task.task_id)
+
+    async def _work(self, claim: Claim) -> tuple[AttemptEnd | None, Work]:
+        try:
+            agent = self._book.agent(claim.agent)
+            place = await self._places.prepare(claim)
+        except ProctorError as error:
+            failure = AttemptEnd(Outcome.FAILED, str(error), failure=Failure.LAUNCH)
+            return failure, Work()
+        end = await self._drive(claim, agent, place)
+        if end is None:
+            return None, Work()
+        return end, await self._places.collect(claim, place, end)
+
+    async def _drive(self, claim: Claim, agent: Agent, place: Place) -> AttemptEnd | None:
+        """Launch, write down who runs, pass on events; None when the task was parked."""
+        request = self._request(claim, agent, place)
+        log = _EventLog(self._writer)
+        question: str | None = None
+        async with agent.driver.launch(request) as run:
+            await self._started(claim, run, place)
+            native = run.native_id
+            async for event in run.events():
+                await log.put(claim, agent, event)
+                if run.native_id != native:
+                    native = run.native_id
+                    await self._claims.note(claim, native_id=native)
+                if event.event == "permission_blocker" and not await self._answer(claim, run, event):
+                    question = event.text or "the agent asks for permission"
+            end = await run.end()
+        await log.flush()
+        if question is not None and not self.running[claim.task.task_id].cancelled:
+            await self._claims.park(claim, end, question=question)
+            return None
+        return replace(end, simulated=end.simulated or agent.driver.capabilities.simulated)
+
+    async def _started(self, claim: Claim, run: Run, place: Place) -> None:
+        """Write down process and place before the agent does anything; a cancel may have come meanwhile."""
+        identity = run.identity.encode() if run.identity is not None else None
+        pid = run.identity.pid if run.identity is not None else None
+        values: dict[str, Any] = {"identity": identity, "pid": pid, "worktree": str(place.directory)}
+        if run.native_id is not None:
+            values["native_id"] = run.native_id
+        if not claim.taken_over:
+            values["base_commit"] = place.base
+        await self._claims.note(claim, **values)
+        running = self.running[claim.task.task_id]
+        running.run = run
+        if running.cancelled:
+            await run.cancel()
+
+    async def _answer(self, claim: Claim, run: Run, event: AgentEvent) -> bool:
+        """Take a permission request to a person; False: nobody answered in time, the agent was stopped."""
+        answer = await self._questions.ask(claim, event)
+        if answer is None:
+            await run.interrupt()
+            return False
+        request_id = str(event.details.get("request_id", ""))
+        await run.answer(request_id, Answer(allow=answer, reason="" if answer else "a person said no"))
+        return True
+
+    def _request(self, claim: Claim, agent: Agent, place: Place) -> AttemptRequest:
+        limits = agent.limits
+        if claim.task.deadline is not None:
+            left = (claim.task.deadline - self._clock.now()).total_seconds()
+            limits = replace(limits, timeout_s=max(1.0, min(limits.timeout_s, left)))
+        earlier = claim.earlier or {}
+        goes_on = claim.taken_over or earlier.get("outcome") in {"interrupted", "parked"}
+        resume = earlier.get("native_id") if goes_on and agent.driver.capabilities.resumes else None
+        return AttemptRequest(
+            task_id=claim.task.task_id,
+            attempt=claim.attempt,
+            prompt=_prompt(claim),
+            worktree=place.directory,
+            tmp=place.tmp,
+            state=place.state,
+            model=agent.model,
+            env=agent.env or {},
+            resume=resume,
+            limits=limits,
+        )
+
+    def _simulated(self, name: str) -> bool:
+        with contextlib.suppress(ProctorError):
+            return self._book.agent(name).driver.capabilities.simulated
+        return False
+
+
+def _prompt(claim: Claim) -> str:
+    """What the agent is told: the description, then what the queue knows beside it."""
+    task = claim.task
+    lines = [task.description]
+    if task.file_paths:
+        lines += ["", "Files concerned:", *[f"- {path}" for path in task.file_paths]]
+    if guidance := task.context.get("guidance"):
+        lines += ["", f"Guidance: {guidance}"]
+    return "\n".join(lines)
+
+
+def _cancelled() -> AttemptEnd:
+    return AttemptEnd(Outcome.CANCELLED, "cancelled before it began")
+
+
+class _EventLog:
+    """Hands events to the trace without waiting for each; the number on its way is bounded."""
+
+    def __init__(self, writer: TraceWriter) -> None:
+        self._writer = writer
+        self._unwritten: list[Future[list[Event]]] = []
+
+    async def put(self, claim: Claim, agent: Agent, event: AgentEvent) -> None:
+        """Pass one event on; waits when too many are on their way."""
+        task = claim.task
+        draft = event.draft(
+            task.trace_id or task.task_id,
+            agent=agent.name,
+            task_id=task.task_id,
+            attempt=claim.attempt,
+            session_id=task.session_id,
+            simulated=agent.driver.capabilities.simulated,
+        )
+        self._unwritten.append(self._writer.submit([draft]))
+        if len(self._unwritten) >= MAX_UNWRITTEN:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Wait until everything passed on is on disk."""
+        waiting, self._unwritten = self._unwritten, []
+        for future in waiting:
+            await asyncio.wrap_future(future)

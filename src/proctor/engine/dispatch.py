@@ -1,0 +1,320 @@
+"""From ready to handed over: which tasks may run now, with which agent, as which attempt.
+
+Level-triggered: everything is computed from the rows as they are, so a missed wake-up, a crash or a row that another
+program put in heals itself at the next look. One transaction decides; handing the jobs to the queue afterwards may be
+repeated, because the same attempt has the same id there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from proctor.engine.tasks import Task, draft_of
+from proctor.protocol.events import Draft, EventKind, EventStatus
+from proctor.protocol.ids import new_id
+from proctor.protocol.states import TASK, TaskState
+from proctor.store.tables import approvals, controls, task_queue
+
+__all__ = ["Desk", "Handover", "ReadyJob", "backoff", "dispatch", "expire_approvals", "waiting"]
+
+BATCH = 500
+MAX_SCAN = 10_000
+BACKOFF_BASE = 2.0
+BACKOFF_CAP = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What the dispatcher knows of the agents: who can work, how many at once, and what they are good at."""
+
+    slots: Mapping[str, int]
+    """Agent → how many attempts it may run at once; agents that are offline are not in it."""
+    skills: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyJob:
+    """An attempt to hand to the queue."""
+
+    task_id: str
+    attempt: int
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """What one look decided."""
+
+    jobs: tuple[ReadyJob, ...]
+    changed: int
+
+
+def backoff(retry: int) -> timedelta:
+    """How long to wait before the nth retry: 2, 4, 8 … seconds, at most five minutes."""
+    return timedelta(seconds=min(BACKOFF_BASE * 2 ** max(0, retry - 1), BACKOFF_CAP))
+
+
+def waiting(
+    connection: sa.Connection,
+    now: datetime,
+    *,
+    agents: Sequence[str],
+    full: bool,
+    limit: int,
+    offset: int = 0,
+) -> list[Task]:
+    """Tasks that nobody has been given: new, retried, put in by SQL or answered; `full` adds the blocked ones."""
+    wanted = [
+        TaskState.PENDING,
+        TaskState.ASSIGNED,
+        TaskState.RECOVERING,
+        *([TaskState.BLOCKED] if full else []),
+    ]
+    answered = sa.exists().where(approvals.c.task_id == task_queue.c.task_id, approvals.c.status != "pending")
+    ready = sa.or_(
+        task_queue.c.status.in_([state.value for state in wanted]),
+        sa.and_(task_queue.c.status == TaskState.AWAITING_APPROVAL.value, answered),
+    )
+    due = sa.or_(task_queue.c.not_before.is_(None), task_queue.c.not_before <= now)
+    able = sa.or_(task_queue.c.assigned_to_agent.is_(None), task_queue.c.assigned_to_agent.in_(agents))
+    query = task_queue.select().where(
+        ready, due, task_queue.c.queued_at.is_(None), task_queue.c.owner.is_(None)
+    )
+    query = query.order_by(task_queue.c.priority.desc(), task_queue.c.created_at, task_queue.c.task_id)
+    page = (query if full else query.where(able)).limit(limit).offset(offset)
+    return [Task.of(row) for row in connection.execute(page).mappings()]
+
+
+def dispatch(
+    connection: sa.Connection, desk: Desk, now: datetime, *, full: bool
+) -> tuple[Handover, list[Draft]]:
+    """Decide inside the caller's transaction; the caller writes the events with it.
+
+    A quick look stops when no agent has room; a full one also goes over deadlines and blocked tasks.
+    """
+    look = _Look(connection, desk, now)
+    size, offset = max(50, 2 * look.room()), 0
+    while offset < MAX_SCAN and (full or look.room() > 0):
+        agents = [agent for agent, room in look.free.items() if room > 0]
+        tasks = waiting(connection, now, agents=agents, full=full, limit=size, offset=offset)
+        changed = look.changed
+        look.page(tasks)
+        # Rows that were changed have left the selection, so the next page begins that much earlier.
+        offset += size - (look.changed - changed)
+        if len(tasks) < size:
+            break
+    return Handover(tuple(look.jobs), look.changed), look.drafts
+
+
+class _Look:
+    """One pass over the waiting tasks, with what it needs fetched in a few queries."""
+
+    def __init__(self, connection: sa.Connection, desk: Desk, now: datetime) -> None:
+        self.connection = connection
+        self.desk = desk
+        self.now = now
+        self.jobs: list[ReadyJob] = []
+        self.drafts: list[Draft] = []
+        self.changed = 0
+        self.paused = _paused(connection)
+        self.states: dict[str, str] = {}
+        self.answers: dict[str, str] = {}
+        self.free = _free_slots(connection, desk)
+
+    def room(self) -> int:
+        """How many attempts could be handed over now."""
+        return sum(room for room in self.free.values() if room > 0)
+
+    def page(self, tasks: Sequence[Task]) -> None:
+        """Consider some tasks; what they depend on and wait for is fetched for all at once."""
+        parked = [task.task_id for task in tasks if task.status is TaskState.AWAITING_APPROVAL]
+        self.states = _states(self.connection, {name for task in tasks for name in task.depends_on})
+        self.answers = _answers(self.connection, parked)
+        for task in tasks:
+            self.consider(task)
+
+    def consider(self, task: Task) -> None:
+        """Move one task on, or leave it where it is."""
+        if task.deadline is not None and task.deadline <= self.now:
+            self._end(task, TaskState.FAILED, "task_failed", "the deadline passed before it could run")
+        elif task.status is TaskState.AWAITING_APPROVAL:
+            self._answered(task)
+        elif broken := self._broken_dependency(task):
+            self._block(task, f"it depends on {broken}, which did not complete")
+        elif self._dependencies_done(task):
+            self._assign(task)
+
+    def _broken_dependency(self, task: Task) -> str | None:
+        ended_badly = {None, TaskState.FAILED.value, TaskState.CANCELLED.value}
+        return next((name for name in task.depends_on if self.states.get(name) in ended_badly), None)
+
+    def _dependencies_done(self, task: Task) -> bool:
+        done = all(self.states[name] == TaskState.COMPLETED.value for name in task.depends_on)
+        # A task blocked for another reason than its dependencies waits for a person.
+        return done and (task.status is not TaskState.BLOCKED or bool(task.depends_on))
+
+    def _answered(self, task: Task) -> None:
+        answer = self.answers.get(task.task_id)
+        if answer == "timeout":
+            self._block(
+                task, "the approval expired without an answer; approve it anew with `proctor tasks retry`"
+            )
+        elif answer in {"approved", "rejected"}:
+            self._assign(task)
+
+    def _assign(self, task: Task) -> None:
+        if self.paused & {"all", f"session:{task.session_id}", f"agent:{task.agent}"}:
+            return
+        agent = task.agent or self._route(task)
+        if agent is None or self.free.get(agent, 0) <= 0 or f"agent:{agent}" in self.paused:
+            return
+        self.free[agent] -= 1
+        attempt = task.attempt + 1
+        trace_id = task.trace_id or new_id("trace")
+        self._set(
+            task,
+            TaskState.ASSIGNED,
+            assigned_to_agent=agent,
+            attempt=attempt,
+            assigned_at=self.now,
+            queued_at=self.now,
+            not_before=None,
+            trace_id=trace_id,
+        )
+        self.jobs.append(ReadyJob(task.task_id, attempt, task.priority))
+        if task.agent is None:
+            self.drafts.append(self._routing(task, trace_id, agent))
+        event = "task_resumed" if task.status is TaskState.AWAITING_APPROVAL else "task_assigned"
+        self.drafts.append(
+            draft_of(
+                task.task_id,
+                trace_id,
+                event,
+                attempt=attempt,
+                session_id=task.session_id,
+                details={"agent": agent},
+            )
+        )
+
+    def _route(self, task: Task) -> str | None:
+        """Choose an agent: skilled in this type first, then the one with most room; equal inputs, equal choice."""
+        free = [agent for agent, room in self.free.items() if room > 0]
+        skilled = [agent for agent in free if task.task_type in self.desk.skills.get(agent, frozenset())]
+        order = list(self.desk.slots)
+        return min(skilled or free, key=lambda agent: (-self.free[agent], order.index(agent)), default=None)
+
+    def _routing(self, task: Task, trace_id: str, agent: str) -> Draft:
+        alternatives = sorted(set(self.desk.slots) - {agent})
+        details = {
+            "selected": agent,
+            "reason": f"free and able to do {task.task_type!r}",
+            "alternatives": alternatives,
+        }
+        return draft_of(
+            task.task_id,
+            trace_id,
+            "route_decision",
+            kind=EventKind.CANONICAL,
+            session_id=task.session_id,
+            details=details,
+        )
+
+    def _block(self, task: Task, reason: str) -> None:
+        if task.status is TaskState.BLOCKED:
+            return
+        self._set(task, TaskState.BLOCKED, error_log=reason)
+        self.drafts.append(self._ending(task, "task_parked", EventStatus.WARNING, reason))
+
+    def _end(self, task: Task, state: TaskState, event: str, reason: str) -> None:
+        self._set(task, state, error_log=reason, completed_at=self.now)
+        self.drafts.append(self._ending(task, event, EventStatus.ERROR, reason))
+
+    def _ending(self, task: Task, event: str, status: EventStatus, reason: str) -> Draft:
+        return draft_of(
+            task.task_id,
+            task.trace_id or task.task_id,
+            event,
+            status=status,
+            session_id=task.session_id,
+            details={"reason": reason},
+        )
+
+    def _set(self, task: Task, target: TaskState, **values: Any) -> None:
+        """Change the row we read; a second dispatcher waits for our lock and then reads anew."""
+        if task.status is not target:
+            TASK.step(task.status, target)
+        self.connection.execute(
+            task_queue.update()
+            .where(task_queue.c.task_id == task.task_id)
+            .values(status=target.value, **values)
+        )
+        self.changed += 1
+
+
+def _paused(connection: sa.Connection) -> set[str]:
+    return set(connection.execute(sa.select(controls.c.scope).where(controls.c.paused)).scalars())
+
+
+def _states(connection: sa.Connection, names: set[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    ordered = sorted(names)
+    for start in range(0, len(ordered), BATCH):
+        part = ordered[start : start + BATCH]
+        query = sa.select(task_queue.c.task_id, task_queue.c.status).where(task_queue.c.task_id.in_(part))
+        found.update({row.task_id: row.status for row in connection.execute(query)})
+    return found
+
+
+def _answers(connection: sa.Connection, task_ids: Sequence[str]) -> dict[str, str]:
+    """The newest approval of each task, as far as it is no longer pending."""
+    if not task_ids:
+        return {}
+    query = (
+        sa.select(approvals.c.task_id, approvals.c.status)
+        .where(approvals.c.task_id.in_(task_ids))
+        .order_by(approvals.c.requested_at)
+    )
+    newest = {row.task_id: row.status for row in connection.execute(query)}
+    return {task_id: status for task_id, status in newest.items() if status != "pending"}
+
+
+def _free_slots(connection: sa.Connection, desk: Desk) -> dict[str, int]:
+    """Room per agent: what it may run less what it was given and has not ended."""
+    held = sa.or_(task_queue.c.queued_at.is_not(None), task_queue.c.owner.is_not(None))
+    given = [TaskState.ASSIGNED.value, TaskState.IN_PROGRESS.value, TaskState.VERIFYING.value]
+    query = (
+        sa.select(task_queue.c.assigned_to_agent, sa.func.count())
+        .where(task_queue.c.status.in_(given), held)
+        .group_by(task_queue.c.assigned_to_agent)
+    )
+    busy: dict[str, int] = {name: count for name, count in connection.execute(query) if name}
+    return {agent: slots - busy.get(agent, 0) for agent, slots in desk.slots.items()}
+
+
+def expire_approvals(connection: sa.Connection, now: datetime) -> tuple[int, list[Draft]]:
+    """Mark what nobody answered in time; it is neither denied nor run, it waits for a person."""
+    late = sa.and_(approvals.c.status == "pending", approvals.c.expires_at <= now)
+    rows = connection.execute(approvals.select().where(late).limit(BATCH)).mappings().all()
+    if not rows:
+        return 0, []
+    ids = [row["approval_id"] for row in rows]
+    connection.execute(approvals.update().where(approvals.c.approval_id.in_(ids)).values(status="timeout"))
+    drafts = [
+        Draft(
+            trace_id=row["trace_id"],
+            event="approval_timeout",
+            kind=EventKind.CANONICAL,
+            status=EventStatus.WARNING,
+            task_id=row["task_id"],
+            session_id=row["session_id"],
+            tool_name=row["tool_name"],
+            details={"approval_id": row["approval_id"]},
+        )
+        for row in rows
+    ]
+    return len(rows), drafts

@@ -1,0 +1,192 @@
+"""An executor: lease, DBOS, reconciler and attempts as one running thing, inside a supervisor or a worker.
+
+Order matters: take the lease, launch, take over at once, then look again and again. An executor that cannot renew its
+lease in time stops its agents first and thinks afterwards: others will take its work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+from loguru import logger
+
+from proctor.engine.attempts import AgentBook, Attempts, Workplaces
+from proctor.engine.claims import Claim, Claims
+from proctor.engine.dispatch import Desk
+from proctor.engine.liveness import Lease
+from proctor.engine.questions import HOLD_SECONDS, OpenQuestions
+from proctor.engine.reconciler import Reconciler
+from proctor.engine.runtime import Runtime
+from proctor.protocol.errors import UnavailableError
+from proctor.protocol.ports import Clock, SystemClock
+from proctor.store.database import Database
+from proctor.store.tables import controls, task_queue
+from proctor.trace.writer import TraceWriter
+
+__all__ = ["Executor", "Parts"]
+
+LOOK_SECONDS = 1.0
+FULL_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What an executor is made of; `app` brings it."""
+
+    database: Database
+    writer: TraceWriter
+    engine_url: str
+    lease: Lease
+    book: AgentBook
+    places: Workplaces
+    desk: Callable[[], Desk]
+    clock: Clock = field(default_factory=SystemClock)
+    workers: int = 16
+    hold_s: float = HOLD_SECONDS
+
+
+class Executor:
+    """Runs until told to stop or until its lease is lost."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._lease = parts.lease
+        self._wake = asyncio.Event()
+        self._full = True
+        self._stop = asyncio.Event()
+        self.lost = False
+        claims = Claims(parts.writer, parts.lease.executor_id, parts.clock)
+        questions = OpenQuestions(parts.database, parts.writer, parts.clock, hold_s=parts.hold_s)
+        self.attempts = Attempts(
+            claims=claims,
+            writer=parts.writer,
+            book=parts.book,
+            places=parts.places,
+            questions=questions,
+            clock=parts.clock,
+            is_dead=self._is_dead,
+            is_paused=self._is_paused,
+            ended=self._attempt_ended,
+        )
+        self._runtime = Runtime(
+            parts.engine_url,
+            executor_id=parts.lease.executor_id,
+            workers=parts.workers,
+            handler=self.attempts.run,
+        )
+        self._reconciler = Reconciler(
+            database=parts.database,
+            writer=parts.writer,
+            runtime=self._runtime,
+            lease=parts.lease,
+            attempts=self.attempts,
+            questions=questions,
+            desk=parts.desk,
+            clock=parts.clock,
+        )
+
+    @property
+    def runtime(self) -> Runtime:
+        """DBOS, for retention."""
+        return self._runtime
+
+    def wake(self) -> None:
+        """Something may have changed: look now."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End in order; what runs is stopped and taken over by the next executor."""
+        self._stop.set()
+        self._wake.set()
+
+    def _attempt_ended(self) -> None:
+        self._full = True
+        self._wake.set()
+
+    async def run(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Live: returns after `stop`, or with `lost` set when the lease could not be kept."""
+        await asyncio.to_thread(self._lease.take)
+        await self._runtime.start()
+        try:
+            async with asyncio.TaskGroup() as group:
+                keeper = group.create_task(self._keep_lease())
+                ready()
+                await self._look_again_and_again()
+                keeper.cancel()
+        finally:
+            await self._runtime.stop()
+            await asyncio.to_thread(self._lease.release)
+
+    async def _look_again_and_again(self) -> None:
+        clock = self._parts.clock
+        next_full = clock.monotonic()
+        while not self._stop.is_set():
+            self._wake.clear()
+            full = clock.monotonic() >= next_full or (self._full and clock.monotonic() >= next_full - 2.0)
+            if full:
+                self._full = False
+                next_full = clock.monotonic() + FULL_SECONDS
+            await self._look(full=full)
+            try:
+                await asyncio.wait_for(self._wake.wait(), LOOK_SECONDS)
+            except TimeoutError:
+                continue
+
+    async def _look(self, *, full: bool) -> None:
+        """A database that is away for a while is no reason to end: the next look finds everything again."""
+        try:
+            await self._reconciler.look(full=full)
+        except (UnavailableError, sa.exc.SQLAlchemyError) as error:
+            logger.error("looking failed, trying again: {}", error)
+            self._full = True
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _keep_lease(self) -> None:
+        """Renew three times per life; when it cannot be kept, stop before anybody else begins."""
+        clock = self._parts.clock
+        kept = clock.monotonic()
+        while not self._stop.is_set():
+            await asyncio.sleep(self._lease.ttl / 3)
+            try:
+                if await asyncio.wait_for(asyncio.to_thread(self._lease.renew), self._lease.ttl / 3):
+                    kept = clock.monotonic()
+                    continue
+                self.lost = True
+            except (UnavailableError, sa.exc.SQLAlchemyError, TimeoutError) as error:
+                logger.error("the lease could not be renewed: {}", error)
+                self.lost = clock.monotonic() - kept > self._lease.ttl * 2 / 3
+            if self.lost:
+                logger.error("lease {} is lost; stopping all agents", self._lease.executor_id)
+                self.stop()
+
+    async def _is_dead(self, executor_id: str) -> bool:
+        return executor_id in await asyncio.to_thread(self._lease.dead, {executor_id})
+
+    async def _is_paused(self, claim: Claim) -> bool:
+        scopes = ["all", f"session:{claim.task.session_id}", f"agent:{claim.agent}"]
+        query = sa.select(controls.c.scope).where(controls.c.scope.in_(scopes), controls.c.paused).limit(1)
+
+        def look() -> bool:
+            with self._parts.database.read() as connection:
+                return connection.execute(query).first() is not None
+
+        return await asyncio.to_thread(look)
+
+    async def idle(self) -> bool:
+        """Whether nothing runs and nothing waits to run."""
+        if self.attempts.running:
+            return False
+        query = (
+            sa.select(task_queue.c.task_id)
+            .where(task_queue.c.status.in_(["pending", "assigned", "in_progress", "recovering", "verifying"]))
+            .limit(1)
+        )
+
+        def look() -> bool:
+            with self._parts.database.read() as connection:
+                return connection.execute(query).first() is None
+
+        return await asyncio.to_thread(look)

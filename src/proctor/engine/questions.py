@@ -1,0 +1,167 @@
+"""An agent's question becomes a row that a person answers; nobody's thread waits for long.
+
+The pipe is held for a while (ten minutes by default), then the task is parked: the row stays open for 24 hours, and when
+it is answered the reconciler hands the task out again. An answer given meanwhile is found by looking, not by polling per
+question: one look per executor serves all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import sqlalchemy as sa
+
+from proctor.agents.driver import AgentEvent
+from proctor.engine.claims import Claim
+from proctor.protocol.events import ActorKind, Draft, EventKind, EventStatus
+from proctor.protocol.ids import new_id
+from proctor.protocol.ports import Clock
+from proctor.store.database import Database
+from proctor.store.tables import approvals
+from proctor.trace.writer import TraceWriter
+
+__all__ = ["APPROVAL_HOURS", "HOLD_SECONDS", "OpenQuestions", "answer_approval"]
+
+APPROVAL_HOURS = 24
+HOLD_SECONDS = 600.0
+
+
+class OpenQuestions:
+    """Asks for the attempts of one executor."""
+
+    def __init__(
+        self, database: Database, writer: TraceWriter, clock: Clock, *, hold_s: float = HOLD_SECONDS
+    ) -> None:
+        self._database = database
+        self._writer = writer
+        self._clock = clock
+        self._hold = hold_s
+        self._waiting: dict[str, asyncio.Future[bool]] = {}
+
+    async def ask(self, claim: Claim, event: AgentEvent) -> bool | None:
+        """Write the question down, hold the pipe, give the answer or None when it is time to park."""
+        answered = await self._writer.transact_async(lambda c: self._use_answer(c, claim, event))
+        if answered is not None:
+            return answered
+        approval_id = await self._writer.transact_async(lambda c: self._insert(c, claim, event))
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting[approval_id] = future
+        try:
+            return await asyncio.wait_for(future, self._hold)
+        except TimeoutError:
+            return None
+        finally:
+            self._waiting.pop(approval_id, None)
+
+    def _insert(self, connection: sa.Connection, claim: Claim, event: AgentEvent) -> tuple[str, list[Draft]]:
+        approval_id = new_id("appr")
+        task, now = claim.task, self._clock.now()
+        tool = event.tool_name or "agent"
+        inputs = dict(event.details.get("input") or {})
+        connection.execute(
+            approvals.insert().values(
+                approval_id=approval_id,
+                trace_id=task.trace_id or task.task_id,
+                session_id=task.session_id,
+                task_id=task.task_id,
+                action=event.text or f"{claim.agent} asks to use {tool}",
+                tool_name=tool,
+                inputs=inputs,
+                risk_level="high",
+                bound_to=_content(tool, inputs),
+                requested_at=now,
+                expires_at=now + timedelta(hours=APPROVAL_HOURS),
+            )
+        )
+        return approval_id, [_asked(claim, approval_id, tool)]
+
+    def _use_answer(
+        self, connection: sa.Connection, claim: Claim, event: AgentEvent
+    ) -> tuple[bool | None, list[Draft]]:
+        """A resumed agent asks again what was answered while it was parked: bound to that very call, used once."""
+        content = _content(event.tool_name or "agent", dict(event.details.get("input") or {}))
+        query = (
+            sa.select(approvals.c.approval_id, approvals.c.status)
+            .where(approvals.c.task_id == claim.task.task_id, approvals.c.bound_to == content)
+            .where(approvals.c.status.in_(["approved", "rejected"]))
+            .order_by(approvals.c.requested_at.desc())
+            .limit(1)
+        )
+        row = connection.execute(query).first()
+        if row is None:
+            return None, []
+        used = approvals.update().where(approvals.c.approval_id == row.approval_id)
+        connection.execute(used.values(bound_to=f"used:{content}"))
+        return row.status == "approved", []
+
+    async def look(self) -> None:
+        """See which of the held questions have been answered; one query for all of them."""
+        if not self._waiting:
+            return
+        ids = list(self._waiting)
+        for approval_id, status in (await asyncio.to_thread(self._statuses, ids)).items():
+            future = self._waiting.get(approval_id)
+            if future is not None and not future.done() and status in {"approved", "rejected"}:
+                future.set_result(status == "approved")
+
+    def _statuses(self, ids: list[str]) -> Mapping[str, str]:
+        query = sa.select(approvals.c.approval_id, approvals.c.status).where(approvals.c.approval_id.in_(ids))
+        with self._database.read() as connection:
+            return {row.approval_id: row.status for row in connection.execute(query)}
+
+
+def answer_approval(
+    connection: sa.Connection, approval_id: str, *, approved: bool, by: str, reason: str, now: datetime
+) -> tuple[bool, list[Draft]]:
+    """Write a person's answer; False when it was answered or expired before."""
+    open_ = sa.and_(
+        approvals.c.approval_id == approval_id, approvals.c.status == "pending", approvals.c.expires_at > now
+    )
+    status = "approved" if approved else "rejected"
+    changed = connection.execute(
+        approvals.update()
+        .where(open_)
+        .values(status=status, answered_by=by, answered_at=now, answer_reason=reason)
+    )
+    if changed.rowcount != 1:
+        return False, []
+    row = (
+        connection.execute(approvals.select().where(approvals.c.approval_id == approval_id)).mappings().one()
+    )
+    draft = Draft(
+        trace_id=row["trace_id"],
+        event="approval_received",
+        kind=EventKind.CANONICAL,
+        status=EventStatus.SUCCESS if approved else EventStatus.WARNING,
+        actor=ActorKind.HUMAN,
+        actor_name=by,
+        task_id=row["task_id"],
+        session_id=row["session_id"],
+        tool_name=row["tool_name"],
+        details={"approval_id": approval_id, "approved": approved, "reason": reason},
+    )
+    return True, [draft]
+
+
+def _asked(claim: Claim, approval_id: str, tool: str) -> Draft:
+    return Draft(
+        trace_id=claim.task.trace_id or claim.task.task_id,
+        event="approval_requested",
+        kind=EventKind.CANONICAL,
+        status=EventStatus.PENDING,
+        task_id=claim.task.task_id,
+        attempt=claim.attempt,
+        session_id=claim.task.session_id,
+        tool_name=tool,
+        details={"approval_id": approval_id},
+    )
+
+
+def _content(tool: str, inputs: Mapping[str, object]) -> str:
+    import hashlib
+    import json
+
+    text = json.dumps([tool, inputs], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,182 @@
+"""One level-triggered look at everything: what is ready, answered, expired, cancelled, left behind or lost.
+
+Each pass compares rows with facts and mends the difference; nothing depends on having seen a change happen. Passes may run
+in any number of executors at once: decisions are transactions, and handing a job over twice is harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import sqlalchemy as sa
+from loguru import logger
+
+from proctor.engine.attempts import Attempts
+from proctor.engine.dispatch import Desk, Handover, dispatch, expire_approvals
+from proctor.engine.liveness import Lease
+from proctor.engine.questions import OpenQuestions
+from proctor.engine.runtime import Job, Runtime
+from proctor.engine.tasks import Task, draft_of
+from proctor.protocol.events import Draft, EventStatus
+from proctor.protocol.ports import Clock
+from proctor.protocol.states import TaskState
+from proctor.store.database import Database
+from proctor.store.tables import attempts as attempts_table
+from proctor.store.tables import task_queue
+from proctor.trace.writer import TraceWriter
+
+__all__ = ["Reconciler"]
+
+# A row this long in the queue or in our name without anybody working on it is looked after.
+STALE = timedelta(seconds=5)
+BATCH = 500
+
+
+class Reconciler:
+    """Looks and mends, for one executor."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        writer: TraceWriter,
+        runtime: Runtime,
+        lease: Lease,
+        attempts: Attempts,
+        questions: OpenQuestions,
+        desk: Callable[[], Desk],
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._writer = writer
+        self._runtime = runtime
+        self._lease = lease
+        self._attempts = attempts
+        self._questions = questions
+        self._desk = desk
+        self._clock = clock
+
+    async def look(self, *, full: bool) -> int:
+        """One pass; the number of jobs handed over. A full one also mends what crashes left."""
+        await self._cancel_requested()
+        await self._questions.look()
+        if full:
+            await self._take_over()
+            await self._expire()
+            await self._requeue_lost()
+        return await self._hand_over(full=full)
+
+    async def _hand_over(self, *, full: bool) -> int:
+        if not full and not await asyncio.to_thread(self._anything_waits):
+            return 0
+        now, desk = self._clock.now(), self._desk()
+        decided: Handover = await self._writer.transact_async(lambda c: dispatch(c, desk, now, full=full))
+        jobs = [Job(job.task_id, job.attempt, job.priority) for job in decided.jobs]
+        if jobs:
+            await self._runtime.enqueue(jobs)
+        return len(jobs)
+
+    def _anything_waits(self) -> bool:
+        """A look without the write lock, so that idling costs next to nothing."""
+        open_states = [TaskState.PENDING.value, TaskState.ASSIGNED.value, TaskState.RECOVERING.value]
+        parked = [*open_states, TaskState.AWAITING_APPROVAL.value]
+        query = (
+            sa.select(task_queue.c.task_id)
+            .where(task_queue.c.status.in_(parked), task_queue.c.queued_at.is_(None))
+            .limit(1)
+        )
+        with self._database.read() as connection:
+            return connection.execute(query).first() is not None
+
+    async def _cancel_requested(self) -> None:
+        mine = [*self._attempts.running]
+        if not mine:
+            return
+        for task_id in await asyncio.to_thread(self._wants_cancel, mine):
+            await self._attempts.cancel(task_id)
+
+    def _wants_cancel(self, mine: Sequence[str]) -> list[str]:
+        query = sa.select(task_queue.c.task_id).where(
+            task_queue.c.task_id.in_(mine), task_queue.c.cancel_requested
+        )
+        with self._database.read() as connection:
+            return list(connection.execute(query).scalars())
+
+    async def _expire(self) -> None:
+        now = self._clock.now()
+        await self._writer.transact_async(lambda c: expire_approvals(c, now))
+
+    async def _take_over(self) -> None:
+        """Put the work of dead executors back into the queue; DBOS's claim admits one runner."""
+        holders = await asyncio.to_thread(self._runtime.pending_executors)
+        dead = await asyncio.to_thread(self._lease.dead, holders)
+        if dead:
+            count = await asyncio.to_thread(self._runtime.take_over, dead)
+            logger.warning("took over {} attempts of {}", count, ", ".join(sorted(dead)))
+            await self._runtime.wake()
+
+    async def _requeue_lost(self) -> None:
+        """Mend rows that nobody works on and the queue does not know (a lost engine.db, a failed write)."""
+        rows = await asyncio.to_thread(self._held_rows)
+        jobs = {row.task_id: Job(row.task_id, row.attempt, row.priority) for row in rows}
+        known = await asyncio.to_thread(self._runtime.running, list(jobs.values()))
+        lost = [row for row in rows if jobs[row.task_id].workflow_id not in known]
+        owners = {row.owner for row in lost if row.owner is not None and row.owner != self._lease.executor_id}
+        dead = await asyncio.to_thread(self._lease.dead, owners) if owners else set()
+        for row in lost:
+            mine = row.owner == self._lease.executor_id and row.task_id not in self._attempts.running
+            if row.owner is None or mine or row.owner in dead:
+                await self._put_back(row)
+
+    def _held_rows(self) -> list[Task]:
+        stale = self._clock.now() - STALE
+        queued = sa.and_(task_queue.c.status == TaskState.ASSIGNED.value, task_queue.c.queued_at < stale)
+        running = sa.and_(
+            task_queue.c.status == TaskState.IN_PROGRESS.value, task_queue.c.assigned_at < stale
+        )
+        query = task_queue.select().where(sa.or_(queued, running)).limit(BATCH)
+        with self._database.read() as connection:
+            return [Task.of(row) for row in connection.execute(query).mappings()]
+
+    async def _put_back(self, task: Task) -> None:
+        """Make the task ready again; the next attempt goes on where this one stopped."""
+
+        def change(connection: sa.Connection) -> tuple[bool, list[Draft]]:
+            same_owner = (
+                task_queue.c.owner.is_(None) if task.owner is None else task_queue.c.owner == task.owner
+            )
+            same = sa.and_(
+                task_queue.c.task_id == task.task_id,
+                task_queue.c.attempt == task.attempt,
+                task_queue.c.status == task.status.value,
+                same_owner,
+            )
+            target = TaskState.RECOVERING if task.status is TaskState.IN_PROGRESS else TaskState.ASSIGNED
+            changed = connection.execute(
+                task_queue.update().where(same).values(status=target.value, owner=None, queued_at=None)
+            )
+            if changed.rowcount != 1:
+                return False, []
+            this = sa.and_(attempts_table.c.task_id == task.task_id, attempts_table.c.attempt == task.attempt)
+            ended = {"ended_at": self._clock.now(), "outcome": "interrupted"}
+            connection.execute(
+                attempts_table.update().where(this, attempts_table.c.ended_at.is_(None)).values(ended)
+            )
+            details = {"reason": "nobody worked on it any more", "owner": task.owner}
+            trace_id = task.trace_id or task.task_id
+            return True, [
+                draft_of(
+                    task.task_id,
+                    trace_id,
+                    "attempt_interrupted",
+                    attempt=task.attempt,
+                    status=EventStatus.WARNING,
+                    session_id=task.session_id,
+                    details=details,
+                )
+            ]
+
+        if await self._writer.transact_async(change):
+            logger.warning("attempt {} of {} was left behind; it is ready again", task.attempt, task.task_id)

@@ -1,0 +1,195 @@
+"""DBOS behind one small class: launch, enqueue, wake, take over, forget. Nothing else imports dbos.
+
+One workflow, `attempt(task_id, attempt)`, without steps: our own rows are the checkpoints, so a repeated execution
+finds out from them what is left to do, and code may change between two executions of one run. The patching rule
+follows: keep the workflow's name and its two arguments; when a step is ever added, guard it with `DBOS.patch`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, EnqueueOptions
+from dbos._core import execute_dequeued_workflow
+from dbos._dbos import _get_dbos_instance
+from dbos._utils import GlobalParams, generate_uuid
+
+__all__ = ["APPLICATION_VERSION", "QUEUE", "Job", "Runtime", "engine_database"]
+
+APPLICATION_VERSION = "proctor-1"
+QUEUE = "tasks"
+WORKFLOW = "proctor_attempt"
+# The belt: a wake-up starts work at once, this poll finds what another process enqueued.
+POLL_SECONDS = 0.25
+MAX_THREADS = 48
+# A long-lived task may be taken over many times; giving up is our decision, not DBOS's.
+MAX_RECOVERIES = 1_000_000
+Handler = Callable[[str, int], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One attempt waiting to run."""
+
+    task_id: str
+    attempt: int
+    priority: int = 5
+    """1 to 10, higher first, as in the task queue."""
+
+    @property
+    def workflow_id(self) -> str:
+        """The same attempt always has the same id, so that enqueuing twice is harmless."""
+        return f"{self.task_id}:{self.attempt}"
+
+
+_handler: list[Handler] = []
+
+
+@DBOS.workflow(name=WORKFLOW, max_recovery_attempts=MAX_RECOVERIES)
+async def _attempt(task_id: str, attempt: int) -> str:
+    return await _handler[0](task_id, attempt)
+
+
+def engine_database(url: str, *, pool_size: int = 20) -> sa.Engine:
+    """The engine DBOS gets: WAL and NORMAL on SQLite, where the loss of a last commit is healed by our rows."""
+    parsed = sa.make_url(url)
+    if parsed.get_backend_name() != "sqlite":
+        address = parsed.set(drivername="postgresql+psycopg")
+        return sa.create_engine(address, pool_size=pool_size, max_overflow=0, pool_pre_ping=True)
+    engine = sa.create_engine(
+        parsed, pool_size=pool_size, max_overflow=0, connect_args={"check_same_thread": False}
+    )
+
+    @sa.event.listens_for(engine, "connect")
+    def _configure(connection: Any, _record: Any) -> None:
+        connection.isolation_level = "IMMEDIATE"
+        for pragma in ("busy_timeout=30000", "foreign_keys=ON", "journal_mode=WAL", "synchronous=NORMAL"):
+            connection.execute(f"PRAGMA {pragma}")
+        if sqlite3.sqlite_version_info < (3, 42):
+            # DBOS picks unixepoch('subsec') by the Python version; SQLite before 3.42 does not know 'subsec'.
+            connection.create_function("unixepoch", 1, lambda *_: time.time())
+
+    return engine
+
+
+class Runtime:
+    """The one DBOS of this process. `start` inside the event loop that is to run the attempts."""
+
+    def __init__(self, url: str, *, executor_id: str, workers: int, handler: Handler) -> None:
+        self.executor_id = executor_id
+        self.workers = workers
+        self._url = url
+        self._engine: sa.Engine | None = None
+        _handler[:] = [handler]
+
+    async def start(self) -> None:
+        """Launch DBOS. The executor id is unique: two processes with one id steal each other's work."""
+        self._engine = engine_database(self._url)
+        DBOS(config=self._config(self._engine))
+        DBOS.launch()
+        await DBOS.register_queue_async(
+            QUEUE,
+            worker_concurrency=self.workers,
+            polling_interval_sec=POLL_SECONDS,
+            on_conflict="always_update",
+        )
+
+    def _config(self, engine: sa.Engine) -> DBOSConfig:
+        return {
+            "name": "proctor",
+            "system_database_url": self._url,
+            "system_database_engine": engine,
+            "executor_id": self.executor_id,
+            "application_version": APPLICATION_VERSION,
+            "max_executor_threads": MAX_THREADS,
+            "notification_listener_polling_interval_sec": 1.0,
+            "scheduler_polling_interval_sec": 3600.0,
+            "serializer": DBOSPortableJSONSerializer(),
+            "log_level": "ERROR",
+        }
+
+    async def stop(self) -> None:
+        """Leave DBOS; what runs stays PENDING in its tables and is taken over."""
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1, "proctor-dbos-stop") as leaving:
+            await loop.run_in_executor(leaving, DBOS.destroy)
+        # DBOS made its own pool the loop's default and has shut it down; give the loop another one.
+        loop.set_default_executor(ThreadPoolExecutor(MAX_THREADS, "proctor"))
+        if self._engine is not None:
+            self._engine.dispose()
+
+    async def enqueue(self, jobs: Sequence[Job]) -> None:
+        """Hand attempts to the queue and start what there is room for, now."""
+        await asyncio.to_thread(self._enqueue, jobs)
+
+    def _enqueue(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            options: EnqueueOptions = {
+                "queue_name": QUEUE,
+                "workflow_name": WORKFLOW,
+                "workflow_id": job.workflow_id,
+                "app_version": APPLICATION_VERSION,
+                "priority": 11 - job.priority,
+            }
+            DBOS.enqueue_workflow_with_options(options, job.task_id, job.attempt)
+        self._dequeue()
+
+    async def wake(self) -> None:
+        """Look into the queue now instead of at the next poll."""
+        await asyncio.to_thread(self._dequeue)
+
+    def _dequeue(self) -> None:
+        """One poll of DBOS's own queue worker. Claiming is atomic in its database, so both may poll."""
+        dbos = _get_dbos_instance()
+        queue = dbos._sys_db.get_queue(QUEUE)
+        if queue is None:
+            return
+        owner = generate_uuid()
+        running = dbos._active_workflows_set.count_for_queue(QUEUE)
+        claimed, _ = dbos._sys_db.start_queued_workflows(
+            queue, GlobalParams.executor_id, GlobalParams.app_version, None, running, owner_xid=owner
+        )
+        for status in dbos._sys_db.get_workflow_statuses(claimed):
+            execute_dequeued_workflow(dbos, status, owner)
+
+    def pending_executors(self) -> set[str]:
+        """Executors that hold work which has not ended, according to DBOS."""
+        held = DBOS.list_workflows(status="PENDING", load_input=False, load_output=False)
+        return {row.executor_id for row in held if row.executor_id}
+
+    def take_over(self, dead: Iterable[str]) -> int:
+        """Put the work of dead executors back into the queue; never runs it here and now."""
+        return len(DBOS._recover_pending_workflows(sorted(dead)))
+
+    def running(self, jobs: Iterable[Job]) -> set[str]:
+        """Which of these attempts DBOS still knows as queued or running."""
+        ids = [job.workflow_id for job in jobs]
+        if not ids:
+            return set()
+        rows = DBOS.list_workflows(workflow_ids=ids, load_input=False, load_output=False)
+        return {row.workflow_id for row in rows if row.status in {"ENQUEUED", "PENDING", "DELAYED"}}
+
+    def cancel(self, jobs: Iterable[Job]) -> None:
+        """Take attempts out of the queue that nobody has begun."""
+        for job in jobs:
+            DBOS.cancel_workflow(job.workflow_id)
+
+    def forget(self, *, before_ms: int, keep: int, batch: int = 500) -> int:
+        """Delete ended workflows older than a moment, keeping the newest; our own rows stay."""
+        ended = DBOS.list_workflows(
+            status=["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"],
+            sort_desc=True,
+            load_input=False,
+            load_output=False,
+        )
+        old = [w.workflow_id for i, w in enumerate(ended) if i >= keep or (w.created_at or 0) < before_ms]
+        for start in range(0, len(old), batch):
+            DBOS.delete_workflows(old[start : start + batch])
+        return len(old)
