@@ -1,0 +1,1 @@
+"""The one door: profiles, policy, leases and approvals answer Allow, Ask or Deny; only here permits are minted."""

@@ -1,0 +1,204 @@
+"""Programs whose arguments are a small language of their own: sed, awk, find, printf, tar, set …
+
+Invariant: each check gives findings only; an argument it cannot read fully is a finding that asks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from proctor.gate.policy.decision import Effect, Finding
+from proctor.gate.policy.lists import listed
+from proctor.gate.policy.words import Word
+
+__all__ = ["program_finding", "text_options"]
+
+_ADDRESS: Final = (
+    r"(?:\d+|\$|/(?:[^/\\\n]|\\[^\n])*/[IM]*)(?:[,~+](?:[~+]?\d+|\$|/(?:[^/\\\n]|\\[^\n])*/[IM]*))?\s*!?\s*"
+)
+_SUBSTITUTE: Final = "|".join(
+    rf"[sy]{re.escape(mark)}(?:[^{re.escape(mark)}\\\n]|\\[\s\S])*{re.escape(mark)}(?:[^{re.escape(mark)}\\\n]|\\[\s\S])*"
+    rf"{re.escape(mark)}[gpiImM0-9]*"
+    for mark in "/|#,@:!_+%~"
+)
+_SED_COMMAND: Final = rf"(?:{_ADDRESS})?(?:{_SUBSTITUTE}|[pdqQPDgGhHxnN=lz]\d*|[aic](?:\\\n|\\?[ \t]?)[^\n]*)"
+_SED: Final = re.compile(rf"\s*(?:(?:{_ADDRESS})?[{{}}]\s*|{_SED_COMMAND}\s*(?:[;\n}}]\s*|(?=$)))*")
+_AWK_DANGER: Final = re.compile(r"system|getline|\||>|@|ENVIRON|close|fflush|-f\b")
+_FIND_ACTS: Final = ("-delete",)
+_FIND_WRITES: Final = ("-fprint", "-fprintf", "-fprint0", "-fls", "-files0-from")
+_SET: Final = re.compile(r"[-+](?:[euxv]+|o)|pipefail|errexit|nounset|xtrace|noglob|--|-[euxv]*o")
+_TAR_DANGER: Final = re.compile(
+    r"--(?:to-c|ch|use-c|rsh|rmt|inf|new-v|remove|in|ab|P|vol|i).*|-[A-Za-z]*[IFP][A-Za-z]*.*|-C.*|--d.*|--one-top.*",
+    re.IGNORECASE,
+)
+_DURATION: Final = re.compile(r"\d{1,4}(?:\.\d+)?s?")
+
+Words = Sequence[Word]
+
+
+def _ask(rule: str, reason: str, *, irreversible: bool = False) -> Finding:
+    return Finding(Effect.ASK, rule, reason, irreversible)
+
+
+def _sed(words: Words) -> Finding | None:
+    scripts: list[str | None] = []
+    place, given = 1, False
+    while place < len(words):
+        text = words[place].text
+        if text in {"-e", "--expression"}:
+            scripts.append(words[place + 1].text if place + 1 < len(words) else None)
+            place, given = place + 2, True
+        elif text is not None and (
+            text in {"-f", "--file", "-s"} or text.startswith(("--fi", "--exp", "--deb"))
+        ):
+            return _ask("sed.file", "the sed script is read from a file or not given plainly")
+        elif text is not None and text.startswith("-") and text != "-":
+            place += 1
+        else:
+            if not given:
+                scripts.append(text)
+                given = True
+            place += 1
+    if all(script is not None and len(script) < 2000 and _SED.fullmatch(script) for script in scripts):
+        return None
+    return _ask("sed.script", "the sed script may write files or run commands")
+
+
+def _awk(words: Words) -> Finding | None:
+    texts = [word.text for word in words[1:]]
+    if any(text is None for text in texts):
+        return _ask("awk.unknown", "the awk program is known only at run time")
+    for text in texts:
+        if text is not None and text.startswith("-") and not re.match(r"-[Fv]|--$|--csv|-b|--version", text):
+            return _ask("awk.option", "this option of awk may load other code")
+    if any(text is not None and _AWK_DANGER.search(text) for text in texts):
+        return _ask("awk.program", "the awk program may write files or run commands")
+    return None
+
+
+def _find(words: Words) -> Finding | None:
+    texts = [word.text for word in words[1:]]
+    if any(text in _FIND_ACTS for text in texts):
+        return _ask("find.delete", "find deletes what it finds", irreversible=True)
+    if any(text is not None and text.startswith(_FIND_WRITES) for text in texts):
+        return _ask("find.write", "find writes a file of its own")
+    return None
+
+
+def _printf(words: Words) -> Finding | None:
+    first = words[1] if len(words) > 1 else Word("")
+    if first.text is None or (first.text.startswith("-") and first.text != "--"):
+        return _ask("printf.variable", "printf -v evaluates the name it is given")
+    return None
+
+
+def _test(words: Words) -> Finding | None:
+    if any(word.text in {"-v", "-R"} or (word.text is None and not word.quoted) for word in words[1:]):
+        return _ask("test.variable", "test -v evaluates the name it is given")
+    return None
+
+
+def _set(words: Words) -> Finding | None:
+    if all(word.text is not None and _SET.fullmatch(word.text) for word in words[1:]) and len(words) > 1:
+        return None
+    return _ask("set.option", "this setting changes how the shell reads commands")
+
+
+def _read(words: Words) -> Finding | None:
+    if all(re.fullmatch(r"-[rsa]+|[A-Za-z_]\w*", word.text or "") for word in words[1:]):
+        return None
+    return _ask("read.name", "read evaluates the name it is given")
+
+
+def _tar(words: Words) -> Finding | None:
+    for place, word in enumerate(words[1:]):
+        text = word.text
+        if text is None or any(mark in text for mark in "*?["):
+            return _ask("tar.unknown", "a name tar gets may be read as an option")
+        bundled = place == 0 and not text.startswith("-")
+        if _TAR_DANGER.fullmatch("-" + text if bundled else text):
+            return _ask("tar.option", "this option of tar may run a program or leave the directory")
+    return None
+
+
+def _sleep(words: Words) -> Finding | None:
+    if len(words) == 2 and _DURATION.fullmatch(words[1].text or ""):
+        return None
+    return _ask("sleep.long", "it waits for an unknown or long time")
+
+
+def _link(words: Words) -> Finding | None:
+    if any(
+        (word.text or "/").startswith(("/", "~")) or ".." in (word.text or "").split("/")
+        for word in words[1:]
+    ):
+        return _ask("link.outside", "a link may lead out of the workspace")
+    return None
+
+
+def _make(words: Words) -> Finding | None:
+    for word in words[1:]:
+        text = word.text or ""
+        if (
+            word.text is None
+            or re.match(r"-[A-Za-z]*[fCEI]|--(?:fi|ma|ev|dir|incl)|SHELL|\.SHELLFLAGS|MAKE", text)
+            or re.search(r"[`$;|&<>]", text)
+        ):
+            return _ask("make.option", "make is told to read other rules or gets shell text")
+    return None
+
+
+_CHECKS: Final[dict[str, Callable[[Words], Finding | None]]] = {
+    "sed": _sed,
+    "awk": _awk,
+    "find": _find,
+    "printf": _printf,
+    "test": _test,
+    "[": _test,
+    "set": _set,
+    "read": _read,
+    "tar": _tar,
+    "sleep": _sleep,
+    "ln": _link,
+    "make": _make,
+}
+
+_TEXT_OPTIONS: Final[dict[str, frozenset[str]]] = {
+    "git": listed(
+        "-m --message --grep -S -G --author --format --pretty --since --until --after --before -L -e --date "
+        "--trailer"
+    ),
+    "grep": listed("-e --regexp --include --exclude --exclude-dir -m -A -B -C"),
+    "rg": listed("-e --regexp -g --glob -t --type -m -A -B -C -r --replace --max-depth -j"),
+    "pytest": listed("-k -m -n -W -o"),
+    "find": listed(
+        "-name -iname -path -ipath -regex -iregex -wholename -printf -newermt -type -perm -size -mtime"
+    ),
+    "tree": listed("-I -P -L"),
+    "cargo": listed("--features --test --bin --example -p"),
+    "go": listed("-run -bench -tags -ldflags -count -timeout"),
+    "sort": listed("-t -k"),
+    "cut": listed("-d -f -c -b"),
+    "paste": listed("-d"),
+    "column": listed("-s -t"),
+    "head": listed("-n -c"),
+    "tail": listed("-n -c"),
+    "jq": listed("--arg --argjson --indent"),
+    "date": listed("-d --date"),
+    "ruff": listed("--select --ignore"),
+    "eslint": listed("--ext --rule"),
+}
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+def program_finding(name: str, words: Words) -> Finding | None:
+    """Look at the arguments of a program that has a language of its own."""
+    check = _CHECKS.get(name)
+    return check(words) if check else None
+
+
+def text_options(name: str) -> frozenset[str]:
+    """Name the options whose value is text and not a file."""
+    return _TEXT_OPTIONS.get(name, _NONE)
