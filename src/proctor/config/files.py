@@ -89,22 +89,24 @@ def read_regular(path: Path, place: str) -> bytes | None:
         return None
     except OSError as error:
         raise _unreadable(place, error) from None
-    with os.fdopen(handle, "rb") as file:
-        return _read(file, place)
-
-
-def _read(file: Any, place: str) -> bytes:
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        raise _wrong(place, "not a regular file", "Remove it or put a text file in its place.")
     try:
-        content: bytes = file.read(MAX_BYTES + 1)
+        return _read(handle, place)
     except OSError as error:
         raise _unreadable(place, error) from None
-    if len(content) > MAX_BYTES:
-        raise _wrong(
-            place, f"the file is larger than {MAX_BYTES:,} bytes", "Settings are a few lines; shorten it."
-        )
-    return content
+    finally:
+        os.close(handle)
+
+
+def _read(handle: int, place: str) -> bytes:
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        raise _wrong(place, "not a regular file", "Remove it or put a text file in its place.")
+    parts = []
+    while part := os.read(handle, MAX_BYTES + 1):
+        parts.append(part)
+        if sum(map(len, parts)) > MAX_BYTES:
+            cure = "Settings are a few lines; shorten it."
+            raise _wrong(place, f"the file is larger than {MAX_BYTES:,} bytes", cure)
+    return b"".join(parts)
 
 
 def _unreadable(place: str, error: OSError) -> ConfigError:
