@@ -37,6 +37,7 @@ KEEP = 10
 COLLECT_AFTER = 5  # so many expired backups are gathered before the packs are gone through
 
 _META, _MANIFEST, _PINS = "backup.json", "manifest", "pins"
+_OURS = re.compile(r"_\d{8}_\d{6}(_\d+)?$")
 
 
 @dataclass(frozen=True)
@@ -402,7 +403,7 @@ def _remove(path: Path) -> None:
 
 def _is_leftover(path: Path) -> bool:
     """Tell a directory that a crashed create or removal left; never one with anything else in it."""
-    if (path / _MANIFEST).exists():
+    if not _OURS.search(path.name) or (path / _MANIFEST).exists():
         return False
     names = {item.name.partition(".tmp")[0] for item in path.iterdir()}
     return names <= {_META, _PINS, _MANIFEST}

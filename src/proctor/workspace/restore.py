@@ -7,11 +7,13 @@ the workspace back; a kill leaves the journal, and running a restore again finis
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from proctor.protocol.errors import NotFoundError, ProctorError, RefusedError
+from proctor.protocol.permits import Permit, redeem_permit
 from proctor.workspace import snapshot
 from proctor.workspace.backups import Backup, Backups
 from proctor.workspace.changes import Changes, compare
@@ -21,7 +23,9 @@ from proctor.workspace.packs import PackReader
 from proctor.workspace.rebuild import STAGING_PREFIX, Rebuilder
 from proctor.workspace.tree import ProgressCallback
 
-__all__ = ["RestoreFailedError", "Restored", "preview", "restore"]
+__all__ = ["RESTORE_TOOL", "RestoreFailedError", "Restored", "preview", "restore"]
+
+RESTORE_TOOL = "restore_backup"  # the permit must be for this tool
 
 
 class RestoreFailedError(ProctorError):
@@ -57,6 +61,7 @@ def restore(
     backups: Backups,
     backup: Backup,
     *,
+    permit: Permit,
     target: Path | None = None,
     allowed_roots: Sequence[Path] = (),
     undoes: str = "",
@@ -64,6 +69,7 @@ def restore(
     step: Callable[[], None] | None = None,
 ) -> Restored:
     """Restore into the backup's own workspace, or into an empty directory inside the allowed roots."""
+    redeem_permit(permit, now=time.monotonic(), tool=RESTORE_TOOL)
     place = _target(backups, backup, target, allowed_roots)
     with backups.store.shared(), backups.workspace_lock(place, exclusive=True):
         return _Run(backups, backup, place, undoes, progress, step).run()

@@ -73,7 +73,15 @@ def excluder(patterns: Sequence[str]) -> Callable[[str, bool], bool] | None:
     if not patterns:
         return None
     spec = pathspec.GitIgnoreSpec.from_lines(patterns)
-    return lambda path, folder: spec.match_file(f"{path}/" if folder else path)
+
+    def excluded(path: str, folder: bool) -> bool:
+        name = f"{path}/" if folder else path
+        try:
+            return spec.match_file(name)
+        except UnicodeEncodeError:  # a name that is not UTF-8: its odd bytes match as any character
+            return spec.match_file(name.encode("utf-8", "replace").decode())
+
+    return excluded
 
 
 def real_directory(workspace: Path) -> Path:
@@ -95,7 +103,7 @@ def refuse_overlap(store: Path, workspace: Path) -> None:
     if where.is_relative_to(inside) or inside.is_relative_to(where.parent):
         raise RefusedError(
             reason=f"the backup store {where.parent} and the workspace {inside} lie inside each other",
-            cure="Set paths.backups_dir outside the workspace, or choose a narrower workspace.",
+            cure="Set XDG_DATA_HOME to a directory outside of it, or choose a narrower workspace.",
         )
 
 

@@ -135,7 +135,7 @@ class TreeReader:
             if key in self._forbidden:
                 raise RefusedError(
                     reason=f"the backup store lies inside the workspace, at {path or '.'!r}",
-                    cure="Set a backups directory outside of it (paths.backups_dir in proctor.toml).",
+                    cure="Set XDG_DATA_HOME to a directory outside of it, or choose a narrower workspace.",
                 )
             self._add_folder(handle, path, state)
             frame = _Frame(handle, f"{path}/" if path else "", key)
