@@ -1,7 +1,8 @@
 """Permits: what the gate gives out for one call, and what tool handlers, `sandbox.run` and writers demand.
 
 A permit carries a seal that only this module can compute, over all its fields, with a key made anew in every
-process. Nobody but `proctor.gate` (and `proctor.testing.permits`) names `mint_permit`: an AST test keeps it so. A permit that was altered, is too old or was spent before opens nothing.
+process. Nobody but `proctor.gate` (and `proctor.testing.permits`) names `mint_permit`: an AST test sees to
+it. A permit that was altered, is too old or was spent before opens nothing.
 """
 
 from __future__ import annotations

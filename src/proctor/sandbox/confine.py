@@ -19,9 +19,7 @@ __all__ = ["apply", "landlock_abi", "no_new_privs", "seccomp_program", "seccomp_
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _READ = 0b1101  # execute, read file, read directory
-_FILE_ONLY = (
-    0b111 | 1 << 14 | 1 << 15
-)  # execute, write, read, truncate, ioctl: the rights of a file
+_FILE_ONLY = 0b111 | 1 << 14 | 1 << 15  # execute, write, read, truncate, ioctl: the rights of a file
 _MAKE_DEVICE = 1 << 6 | 1 << 11  # never allowed: a device node in the workspace is the whole disk for root
 _FS_BITS = {1: 13, 2: 14, 3: 15, 4: 15}  # number of file rights by ABI; 16 from 5 on
 _TCP, _SCOPES = 0b11, 0b11  # bind and connect; abstract unix sockets and signals

@@ -272,6 +272,8 @@ def main() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
-    keeper = Keeper(socket.socket(fileno=int(sys.argv[1])))
+    number = int(sys.argv[1])
+    os.set_inheritable(number, False)  # whoever holds this socket gives orders: never the command
+    keeper = Keeper(socket.socket(fileno=number))
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     keeper.serve()

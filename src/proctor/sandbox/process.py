@@ -40,6 +40,7 @@ __all__ = [
 MARK = "PROCTOR_RUN"  # environment variable that names the run; found again by `end_marked`
 _IDLE_KEEPERS = 8
 _START_SECONDS = 60.0
+_END_SECONDS = 30.0
 _ROOT = str(Path(__file__).resolve().parents[2])
 _BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from proctor.sandbox.keeper import main; main()"
 
@@ -80,6 +81,7 @@ class Job:
     landlock: Mapping[str, Any] | None = None  # {"read": […], "write": […], "network": bool}
     wrappers: int = 0  # generations of bwrap above the program: it has two
     wrapper_fds: Mapping[str, int] = field(default_factory=dict)
+    cgroup: str | None = None  # the group the program joins before it starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +278,26 @@ class Tree:
         self.ask_to_end(why, grace=grace)
         return await self.wait()
 
+    async def gone(self) -> None:
+        """End whatever is left, at once, and wait for it even while the caller is being cancelled."""
+        interrupted = False
+        until = self._loop.time() + _END_SECONDS
+        self.ask_to_end("cancelled", grace=0.0)
+        while not self._done.done():
+            try:
+                await asyncio.wait([self._done], timeout=max(0.1, until - self._loop.time()))
+            except asyncio.CancelledError:
+                interrupted = True
+            if self._loop.time() > until:
+                self.abandon()
+                until += _END_SECONDS
+        if interrupted:
+            raise asyncio.CancelledError
+
+    def abandon(self) -> None:
+        """Give up on a keeper that does not answer: it is killed, and its tree is ended by its mark."""
+        self._keeper.process.kill()
+
     def ask_to_end(self, why: str = "cancelled", *, grace: float = 5.0) -> None:
         """The same without waiting."""
         self._tell({"op": "stop", "why": why, "grace": grace})
@@ -302,7 +324,11 @@ class Tree:
         }
         message |= {"limits": {name: getattr(job.limits, name) for name in TreeLimits.__dataclass_fields__}}
         message |= {"rlimits": dict(job.rlimits), "no_new_privs": job.no_new_privs, "wrappers": job.wrappers}
-        message |= {"landlock": job.landlock and dict(job.landlock), "wrapper_fds": dict(job.wrapper_fds)}
+        message |= {
+            "landlock": job.landlock and dict(job.landlock),
+            "wrapper_fds": dict(job.wrapper_fds),
+            "cgroup": job.cgroup,
+        }
         message["extra_fds"] = list(range(3, len(fds)))
         self._keeper.channel.send(message, fds)
         self._loop.add_reader(self._keeper.channel.socket.fileno(), self._hear)
@@ -387,16 +413,9 @@ async def start(job: Job, *, stdin: int, stdout: int, stderr: int, extra: Sequen
     try:
         await asyncio.shield(tree._started)
     except asyncio.CancelledError:
-        await asyncio.shield(_end_quietly(tree))
+        await tree.gone()
         raise
     return tree
-
-
-async def _end_quietly(tree: Tree) -> None:
-    try:
-        await tree.end("cancelled", grace=0.0)
-    except ProctorError:
-        return
 
 
 def end_marked(run_id: str, *, rounds: int = 20) -> list[int]:

@@ -105,6 +105,8 @@ def _become(job: dict[str, Any], fds: list[int], error: int, keeper: int) -> NoR
         os.setsid()
         error = _place(fds, [0, 1, 2, *job["extra_fds"]], error)
         _set_limits(0, job["rlimits"])
+        stage = "cgroup"
+        _join(job["cgroup"], 0)
         stage = "chdir"
         os.chdir(job["cwd"])
         stage = "confine"
@@ -149,6 +151,15 @@ def _set_limits(pid: int, limits: dict[str, int]) -> None:
         resource.prlimit(pid, number, (wanted, wanted))
 
 
+def _join(group: str | None, *pids: int) -> None:
+    for pid in pids if group is not None else ():
+        fd = os.open(f"{group}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, str(pid).encode())
+        finally:
+            os.close(fd)
+
+
 def _start_wrapped(job: dict[str, Any], fds: list[int]) -> Child:
     """Start bwrap; it waits on a pipe until its child, inside the namespaces, has the limits."""
     report, report_write = os.pipe2(os.O_CLOEXEC)
@@ -164,10 +175,14 @@ def _start_wrapped(job: dict[str, Any], fds: list[int]) -> Child:
         inner = _inner_pid(child)
         if inner is not None:
             _limit_inner(inner, job["rlimits"])
+            _join(job["cgroup"], pid, inner)
         _write_quietly(gate_write, b"x")
     except SpawnError:
         os.close(report)
         raise
+    except OSError as problem:
+        os.close(report)
+        raise SpawnError("cgroup", problem.errno or 0, str(problem)) from None
     finally:
         os.close(gate_write)
     return child

@@ -1,0 +1,60 @@
+"""Level 3: the words for bwrap. Read-only root, private /tmp and /run, own process, network and user namespace.
+
+Only existing paths are mounted over: bwrap would create the others in the real workspace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proctor.sandbox.paths import Kind, Mount
+from proctor.sandbox.spec import Network, Spec
+
+__all__ = ["GATE_FD", "REPORT_FD", "SECCOMP_FD", "WRAPPERS", "Bubblewrap", "bwrap_argv"]
+
+SECCOMP_FD, REPORT_FD, GATE_FD = 3, 4, 5
+WRAPPERS = 2  # bwrap outside and its first process inside stand above the command
+_MASK_BYTES = 1 << 20
+_RESOLVERS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager")  # behind /etc/resolv.conf
+
+
+@dataclass(frozen=True, slots=True)
+class Bubblewrap:
+    """A bwrap that was run once with success, and which of its newer words it knows."""
+
+    path: str
+    disable_userns: bool = True
+    size: bool = True
+
+
+def bwrap_argv(bwrap: Bubblewrap, spec: Spec, plan: list[Mount], cwd: str) -> list[str]:
+    """Build the whole command line."""
+    words = [
+        bwrap.path,
+        "--die-with-parent",
+        "--new-session",
+        "--unshare-user",
+        "--unshare-pid",
+        "--unshare-ipc",
+    ]
+    words += ["--unshare-uts", "--unshare-cgroup-try", "--hostname", "sandbox", "--cap-drop", "ALL"]
+    words += ["--disable-userns"] if bwrap.disable_userns else []
+    words += ["--unshare-net"] if spec.network is Network.OFF else []
+    words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    for mount in plan:
+        words += _mount(bwrap, mount, spec.limits.temporary_mb << 20)
+    if spec.network is Network.FULL:
+        words += [word for path in _RESOLVERS for word in ("--ro-bind-try", path, path)]
+    words += ["--seccomp", str(SECCOMP_FD), "--json-status-fd", str(REPORT_FD), "--block-fd", str(GATE_FD)]
+    return [*words, "--chdir", cwd, "--", *spec.argv]
+
+
+def _mount(bwrap: Bubblewrap, mount: Mount, temporary: int) -> list[str]:
+    path = mount.path
+    if mount.kind is Kind.TEMPORARY:
+        return [*(["--size", str(temporary)] if bwrap.size else []), "--tmpfs", path]
+    if mount.kind is Kind.HIDDEN:
+        if not mount.directory:
+            return ["--ro-bind", "/dev/null", path]
+        return [*(["--size", str(_MASK_BYTES)] if bwrap.size else []), "--tmpfs", path]
+    return ["--bind" if mount.kind is Kind.WRITABLE else "--ro-bind", path, path]

@@ -1,0 +1,165 @@
+"""What is to be run and what came of it: the words of this room. Nothing here touches the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+from proctor.protocol.errors import RefusedError, UsageError
+
+__all__ = [
+    "Altered",
+    "Confinement",
+    "Level",
+    "LevelUnavailableError",
+    "Limits",
+    "Network",
+    "Output",
+    "Result",
+    "Spec",
+    "SpecError",
+]
+
+
+class Level(IntEnum):
+    """How well a command is confined."""
+
+    REFUSE = 0
+    LIMITS = 1  # session, limits and tree only: attended, every command asked
+    LANDLOCK = 2  # files and network by Landlock + seccomp (macOS: sandbox-exec)
+    BWRAP = 3  # own file system view, network, process and user namespace
+
+
+class Network(StrEnum):
+    """What a command may reach: nothing but its own loopback, or everything."""
+
+    OFF = "off"
+    FULL = "full"
+
+
+class SpecError(UsageError):
+    """The command cannot be confined as asked: {problem}. {cure}"""
+
+    code = "sandbox_spec"
+
+
+class LevelUnavailableError(RefusedError):
+    """Refused: this needs sandbox level {wanted} and the machine gives {found} ({why}). {cure}"""
+
+    code = "sandbox_level"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one command may use. CPU: 100 percent is one core. None: no limit."""
+
+    seconds: float | None = 300.0
+    grace: float = 5.0
+    memory_mb: int | None = None
+    cpu_percent: int | None = None
+    processes: int | None = 1024
+    head_bytes: int = 64 << 10
+    tail_bytes: int = 192 << 10
+    stream_bytes: int = 1 << 20  # what `on_output` is told of each stream
+    temporary_mb: int = 512  # size of the private /tmp at level 3
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One command. `env` is the whole environment (see `environment.py`); paths are absolute.
+
+    writable: directories (or files) it may change. readable: what it may read beyond the system's own
+    directories. hidden: what it must not see. protected: read-only although inside a writable root; hooks and
+    configuration of git always are. level: exactly this one; otherwise the best there is, at least
+    `level_required`.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    writable: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    protected: tuple[str, ...] = ()
+    network: Network = Network.OFF
+    limits: Limits = Limits()
+    level_required: Level = Level.LANDLOCK
+    level: Level | None = None
+    stdin: bytes | None = None
+
+    def __post_init__(self) -> None:
+        if not self.argv or any("\0" in word for word in self.argv):
+            raise SpecError(
+                problem="the command is empty or holds a NUL", cure="Give a program and its words."
+            )
+        for path in (self.cwd, *self.writable, *self.readable, *self.hidden, *self.protected):
+            if not path.startswith("/") or "\0" in path:
+                raise SpecError(problem=f"{path!r} is not an absolute path", cure="Resolve it first.")
+        if self.level is not None and self.level < self.level_required:
+            raise SpecError(
+                problem="the level chosen is below the level required", cure="Lower level_required."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One stream, bounded: its beginning and its end, and how much there was in all."""
+
+    head: str
+    tail: str
+    total_bytes: int
+    dropped_bytes: int
+
+    @property
+    def truncated(self) -> bool:
+        """Say whether something in the middle is missing."""
+        return self.dropped_bytes > 0
+
+    @property
+    def text(self) -> str:
+        """Beginning and end with a clear mark between them."""
+        if not self.truncated:
+            return self.head + self.tail
+        return f"{self.head}\n[… truncated: {self.dropped_bytes} of {self.total_bytes} bytes left out …]\n{self.tail}"
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """How well the command really was confined; `missing` says in plain words what did not hold."""
+
+    level: Level
+    net: Network
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Altered:
+    """A protected file that was changed although it must not be, and whether it was put back."""
+
+    path: str
+    what: str  # added, removed, changed
+    restored: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a command. `survivors` is 0 when the kernel said that nobody of its tree is left."""
+
+    exit_code: int
+    stdout: Output
+    stderr: Output
+    duration: float
+    timed_out: bool
+    killed_for: str | None  # timeout, cancelled, memory, processes
+    survivors: int
+    leftovers: int  # processes that outlived the command and were ended
+    cpu_seconds: float
+    peak_bytes: int
+    sandbox: Confinement
+    altered: tuple[Altered, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Ended by itself with 0."""
+        return self.exit_code == 0 and self.killed_for is None
