@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from proctor.cli.main import COMMANDS, GROUPS, cli
+from proctor.config import render_settings_page
 from proctor.protocol.states import DIALECTS, PLAN, SESSION, TASK, Machine, TaskState
 
 __all__ = ["PAGES", "render_commands", "render_exit_codes", "render_states", "write_pages"]
@@ -120,6 +121,7 @@ def render_exit_codes() -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "commands.md": render_commands,
     "exit-codes.md": render_exit_codes,
+    "settings.md": render_settings_page,
     "states.md": render_states,
 }
 

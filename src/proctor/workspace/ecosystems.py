@@ -156,7 +156,7 @@ def _runners(root: Root) -> Iterator[tuple[str, set[str]]]:
     make = root.text("GNUmakefile") or root.text("makefile") or root.text("Makefile")
     yield "make", set(re.findall(r"^([A-Za-z0-9_-]+)[ \t]*:(?!=)", make, re.MULTILINE))
     just = root.text("justfile") or root.text("Justfile") or root.text(".justfile")
-    yield "just", set(re.findall(r"^@?([A-Za-z0-9_-]+)[^:=\n]*:(?!=)", just, re.MULTILINE))
+    yield "just", set(re.findall(r"^@?([A-Za-z0-9_-]+)(?:[ \t][^:\n]*)?:(?!=)", just, re.MULTILINE))
     task = root.text("Taskfile.yml") or root.text("Taskfile.yaml")
     yield "task", set(re.findall(r"^  ([A-Za-z0-9_-]+):", task, re.MULTILINE))
 
