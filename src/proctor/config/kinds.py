@@ -208,7 +208,8 @@ class Commands(Words):
         return "command, or list of commands"
 
     def check(self, value: object) -> tuple[str, ...]:
-        """Take one command or several; super() knows nothing of slots' new class, so Words is named."""
+        """Take one command or several."""
+        # Not super(): a dataclass with slots is a new class that the closure of super() does not know.
         return Words.check(self, [value] if isinstance(value, str) else value)
 
 

@@ -9,7 +9,7 @@ import difflib
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -150,7 +150,7 @@ def _settings(
     values = builder.build(Settings, ())
     _check_profile(layer)
     if not values["project"].name and workspace is not None:
-        values["project"] = _replaced(values["project"], name=_printable(workspace.name))
+        values["project"] = replace(values["project"], name=_printable(workspace.name))
     url, at = _database_url(real, dotenv)
     databases = choose_databases(paths, real, url, at)
     sources = {"database_url": databases.source, "engine_database_url": databases.source, **builder.sources}
@@ -167,12 +167,6 @@ def _settings(
         sources=MappingProxyType(sources),
         **values,
     )
-
-
-def _replaced(value: Any, **changes: Any) -> Any:
-    import dataclasses
-
-    return dataclasses.replace(value, **changes)
 
 
 def _printable(name: str) -> str:
