@@ -69,6 +69,7 @@ class PostgresServer:
             self._initialise()
         # Tests check our durability, not the server's; without fsync a database is made ten times faster.
         options = f"-c listen_addresses='' -c unix_socket_directories={self.home / 'run'} -c fsync=off"
+        options += " -c full_page_writes=off -c wal_level=minimal -c max_wal_senders=0"
         options += " -c max_connections=300 -c autovacuum=off -c shared_buffers=32MB"
         self._run(
             "pg_ctl",

@@ -50,7 +50,8 @@ class Database:
     def __init__(self, url: str, *, synchronous: str = "FULL", pool_size: int = 10) -> None:
         self.url = _parse(url)
         self.dialect: str = self.url.get_backend_name()
-        self.place = str(self.url.database) if self.dialect == "sqlite" else self.url.render_as_string()
+        shown = self.url.set(drivername=self.dialect)
+        self.place = str(shown.database) if self.dialect == "sqlite" else shown.render_as_string()
         make = _sqlite if self.dialect == "sqlite" else _postgres
         self.engine = make(self.url, pool_size, synchronous)
 

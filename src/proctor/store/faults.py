@@ -1,6 +1,7 @@
 """What a database says when it cannot serve, put into one sentence with the cure.
 
-Goes by error codes, not by words: words change with versions and languages, and may quote a user's data.
+Goes by error codes, not by words: words change with versions and languages, and may quote a user's data. Only a
+refused connection to PostgreSQL has no code; there words choose the cure, and without a match it is the general one.
 """
 
 from __future__ import annotations
@@ -32,17 +33,25 @@ _SQLITE = {
     sqlite3.SQLITE_AUTH: _PLACE,
 }
 # By SQLSTATE, the longest prefix wins (PostgreSQL, appendix A).
+_LOGIN = "Check user, password and pg_hba.conf, and PROCTOR_DATABASE_URL."
+_CREATE = "Create the database, or correct its name in PROCTOR_DATABASE_URL; then `proctor db upgrade`."
 _POSTGRES = {
     "08": _SERVER,
     "25006": "This server is a read-only replica; point PROCTOR_DATABASE_URL at the primary.",
-    "28": "Check user, password and pg_hba.conf, and PROCTOR_DATABASE_URL.",
-    "3D000": "Create the database, or correct its name in PROCTOR_DATABASE_URL; then `proctor db upgrade`.",
+    "28": _LOGIN,
+    "3D000": _CREATE,
     "40": "Two writers met; run it again.",
     "53": "Give the server more of what is missing and run it again.",
     "53100": _DISK,
     "55P03": _BUSY,
     "57": _SERVER,
     "58": "Check the server's disk and its log.",
+}
+_CONNECT = {
+    '" does not exist': _CREATE,
+    "authentication failed": _LOGIN,
+    "no password supplied": _LOGIN,
+    "pg_hba.conf": _LOGIN,
 }
 
 
@@ -86,7 +95,11 @@ def _postgres(error: sa.exc.DBAPIError, place: str, reason: str) -> UnavailableE
         return StoreUnavailableError(place=place, reason=reason, cure=_POSTGRES[max(known, key=len)])
     # No SQLSTATE: the server never answered. Only then is it the connection and not the statement.
     gone = error.connection_invalidated or isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError)
-    return StoreUnavailableError(place=place, reason=reason, cure=_SERVER) if gone and not state else None
+    if state or not gone:
+        return None
+    refused = error.statement is None
+    cure = next((cure for sign, cure in _CONNECT.items() if refused and sign in reason), _SERVER)
+    return StoreUnavailableError(place=place, reason=reason, cure=cure)
 
 
 def _first_line(error: Any) -> str:
