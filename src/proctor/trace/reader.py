@@ -15,7 +15,17 @@ from proctor.store.database import Database
 from proctor.store.tables import events, trace_heads, trace_tombstones
 from proctor.trace.rows import COLUMNS, decode
 
-__all__ = ["MAX_PAGE", "TraceInfo", "find_trace", "last_seq", "page", "stream", "trace_events", "traces"]
+__all__ = [
+    "MAX_PAGE",
+    "TraceInfo",
+    "find_trace",
+    "last_events",
+    "last_seq",
+    "page",
+    "stream",
+    "trace_events",
+    "traces",
+]
 
 MAX_PAGE = 5000
 _ROW = [events.c[name] for name in COLUMNS]
@@ -79,6 +89,20 @@ def trace_events(
     if through is not None:
         query = query.where(events.c.seq <= through)
     return _fetch(connection, _filtered(query, session_id, kinds))
+
+
+def last_events(
+    connection: sa.Connection, trace_id: str | None = None, *, limit: int = 50
+) -> tuple[list[Event], int]:
+    """The newest events of a trace (or of the log) in order, and how many were ever written to it."""
+    query = sa.select(*_ROW).limit(min(limit, MAX_PAGE))
+    if trace_id is None:
+        query = query.order_by(events.c.seq.desc())
+    else:
+        query = query.where(events.c.trace_id == trace_id).order_by(events.c.trace_seq.desc())
+    total = sa.select(trace_heads.c.count).where(trace_heads.c.trace_id == (trace_id or ""))
+    found = _fetch(connection, query)[::-1]
+    return found, int(connection.execute(total).scalar() or 0)
 
 
 def _filtered(query: sa.Select[Any], session_id: str | None, kinds: Sequence[str] | None) -> sa.Select[Any]:

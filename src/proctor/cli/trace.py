@@ -1,0 +1,210 @@
+"""`proctor trace`: list, read, follow, export and verify."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from proctor.cli.output import json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from proctor.config import Settings
+    from proctor.protocol.events import Event
+    from proctor.store.database import Database
+
+__all__ = ["trace"]
+
+EXIT_ALTERED = 7
+_TEXT = 100
+
+
+@contextmanager
+def _database() -> Iterator[tuple[Settings, Database]]:
+    from proctor.config import load_settings
+    from proctor.store.schema import open_database
+
+    settings = load_settings()
+    database = open_database(settings.database_url)
+    try:
+        yield settings, database
+    finally:
+        database.close()
+
+
+class _ShowByDefault(click.Group):
+    """`proctor trace ID` shows a trace; `proctor trace verify` is a command. Without a word: the list."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the default command in front of anything that is neither a command nor asks for help."""
+        if not args or (args[0] not in self.commands and args[0] not in {"-h", "--help"}):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_ShowByDefault)
+def trace() -> None:
+    """Read, follow, verify and export the trace.
+
+    `proctor trace` lists the newest traces, `proctor trace ID` shows one (the beginning of its name is enough),
+    `proctor trace verify [ID]` checks that nothing was altered.
+    """
+
+
+@trace.command()
+@click.argument("trace_id", metavar="[ID]", required=False)
+@json_option
+@click.option("--follow", "-f", is_flag=True, help="Wait for more; Ctrl-C ends it.")
+@click.option(
+    "--export", "export_as", type=click.Choice(["jsonl"]), help="Print every event as a line of JSON."
+)
+@click.option("--signals", is_flag=True, help="Show rates, latencies, waits and budget instead of events.")
+@click.option("--limit", "-n", type=click.IntRange(1, 5000), default=50, show_default=True, help="At most N.")
+def show(
+    trace_id: str | None, as_json: bool, follow: bool, export_as: str | None, signals: bool, limit: int
+) -> None:
+    """List the newest traces, or show one.
+
+    A trace shows its newest events; --export gives all of them, without ID those of the whole log.
+    """
+    with _database() as (_, database):
+        name = None if trace_id is None else _find(database, trace_id)
+        if export_as:
+            _export(database, name)
+        elif signals:
+            _signals(database, name, as_json)
+        elif name is None and not follow:
+            _list(database, limit, as_json)
+        else:
+            _events(database, name, limit, follow=follow, as_json=as_json)
+
+
+@trace.command()
+@click.argument("trace_id", metavar="[ID]", required=False)
+@json_option
+def verify(trace_id: str | None, as_json: bool) -> int:
+    """Check that no event was edited, dropped, reordered or cut off.
+
+    Exit code 7 when something was; the first bad event is named.
+    """
+    from proctor.trace.chain import load_key
+    from proctor.trace.verify import verify as check
+
+    with _database() as (settings, database):
+        name = None if trace_id is None else _find(database, trace_id)
+        report = check(database, load_key(settings.paths.key_file), name)
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        _print_report(report)
+    return 0 if report.ok else EXIT_ALTERED
+
+
+def _find(database: Database, name: str) -> str:
+    from proctor.trace.reader import find_trace
+
+    return find_trace(database, name)
+
+
+def _print_report(report: Any) -> None:
+    pruned = f", {report.pruned} pruned" if report.pruned else ""
+    if report.ok:
+        click.echo(f"Nothing was altered: {report.events} events in {report.traces} traces{pruned}.")
+        return
+    first = report.first_bad
+    place = f" at event {first.trace_seq} of trace {first.trace_id}" if first.trace_seq else ""
+    seq = f" (seq {first.seq})" if first.seq else ""
+    click.echo(f"The trace was altered{place}{seq}: {first.message}.")
+    for problem in report.problems:
+        where = f"{problem.trace_id or 'log'}:{problem.trace_seq or '-'}"
+        click.echo(f"  {problem.kind:<13} {where}  {problem.message}")
+    if report.truncated:
+        click.echo("  … truncated: there are more problems than are shown.")
+    click.echo("Keep the files as they are and compare with a backup.")
+
+
+def _list(database: Database, limit: int, as_json: bool) -> None:
+    from proctor.trace.reader import traces
+
+    found = traces(database, limit=limit + 1)
+    more, found = len(found) > limit, found[:limit]
+    if as_json:
+        print_json({"traces": [asdict(one) for one in found], "truncated": more})
+        return
+    if not found:
+        click.echo("There is no trace yet. `proctor demo` makes one.")
+        return
+    rows = [
+        (one.trace_id, _clock(one.started), one.events, one.status or "-", one.last_event or "pruned")
+        for one in found
+    ]
+    print_table(("TRACE", "STARTED", "EVENTS", "STATUS", "LAST EVENT"), rows)
+    if more:
+        click.echo(f"… truncated: the newest {limit} are shown; --limit shows more.")
+
+
+def _export(database: Database, name: str | None) -> None:
+    from proctor.trace.export import export_jsonl
+
+    for line in export_jsonl(database, name):
+        click.echo(line, nl=False)
+
+
+def _signals(database: Database, name: str | None, as_json: bool) -> None:
+    from proctor.trace.reader import stream
+    from proctor.trace.signals import measure
+
+    found = measure(stream(database, name)).as_dict()
+    if as_json:
+        print_json(found)
+        return
+    flat = {**found, **{f"latency {part}": took for part, took in found.pop("latency").items()}}
+    flat.pop("latency")
+    rows = [(key, f"{value:.3f}" if isinstance(value, float) else value) for key, value in flat.items()]
+    print_table(("SIGNAL", "VALUE"), rows)
+
+
+def _events(database: Database, name: str | None, limit: int, *, follow: bool, as_json: bool) -> None:
+    from proctor.trace.cursor import Cursor
+    from proctor.trace.reader import last_events
+
+    with database.read() as connection:
+        found, total = last_events(connection, name, limit=limit)
+    if not follow and as_json:
+        values = [event.model_dump(mode="json") for event in found]
+        print_json(
+            {"trace_id": name, "events": values, "total_events": total, "truncated": total > len(found)}
+        )
+        return
+    if total > len(found) and not as_json:
+        click.echo(f"… truncated: the newest {len(found)} of {total} events; --limit or --export shows more.")
+    for event in found:
+        _print_event(event, as_json)
+    if follow:
+        after = found[-1].seq if found else 0
+        with Cursor(database, after, trace_id=name) as cursor:
+            for event in cursor:
+                _print_event(event, as_json)
+
+
+def _print_event(event: Event, as_json: bool) -> None:
+    if as_json:
+        print_json(event.model_dump(mode="json"), line=True)
+        return
+    import json
+
+    text = json.dumps(event.details, ensure_ascii=False) if event.details else ""
+    text = text if len(text) <= _TEXT else text[: _TEXT - 1] + "…"
+    who = event.actor_name or event.actor.value
+    what = f"{event.event} {event.tool_name}" if event.tool_name else event.event
+    took = "" if event.duration_ms is None else f"  {event.duration_ms:.0f} ms"
+    click.echo(
+        f"{event.seq:>7}  {_clock(event.ts)}  {event.status.value:<7}  {who:<10}  {what}{took}  {text}".rstrip()
+    )
+
+
+def _clock(moment: Any) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
