@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +33,7 @@ class Book:
 
     drivers: dict[str, Driver]
 
-    def agent(self, name: str) -> Agent:
+    def agent(self, name: str, workspace: str | None) -> Agent:
         """One of them."""
         if name not in self.drivers:
             raise NotFoundError(kind="agent", name=name, cure="See `proctor agents list --all`.")
@@ -80,7 +80,7 @@ class House:
             lease=lease,
             book=Book(self.drivers),
             places=Scratch(self.root / "places"),
-            desk=lambda: Desk(dict.fromkeys(self.drivers, self.slots)),
+            desk=lambda _: Desk(dict.fromkeys(self.drivers, self.slots)),
             **more,  # type: ignore[arg-type]  # the test names fields of Parts
         )
         return Executor(parts)
@@ -110,9 +110,9 @@ class House:
 
 
 @pytest.fixture
-def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
+def house(database: Database, tmp_path: Path) -> Iterator[House]:
     """A queue, a trace and room for executors on this database."""
     url = database.url.render_as_string(hide_password=False)
     engine_url = f"sqlite:///{tmp_path}/engine.db" if database.dialect == "sqlite" else url
     with TraceWriter(database, key=KEY, redactor=Redactor(key=KEY)) as writer:
-        yield House(database, writer, tmp_path, engine_url, Tasks(database, writer))  # type: ignore[misc]  # a sync generator
+        yield House(database, writer, tmp_path, engine_url, Tasks(database, writer))

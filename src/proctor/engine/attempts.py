@@ -7,7 +7,6 @@ Whatever happens to this process, the row says `in_progress` until somebody wrot
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -54,8 +53,8 @@ class Agent:
 class AgentBook(Protocol):
     """Who knows the agents (the roster, wired in `app`)."""
 
-    def agent(self, name: str) -> Agent:
-        """The agent of that name; refuses unknown and offline ones with the cure."""
+    def agent(self, name: str, workspace: str | None) -> Agent:
+        """The agent of that name there; refuses unknown and offline ones with the cure."""
         ...
 
 
@@ -125,7 +124,7 @@ class Attempts:
 
     async def run(self, task_id: str, attempt: int) -> str:
         """Handle one job of the queue; the answer is only for DBOS's records."""
-        claim = await self._claims.take(task_id, attempt, is_dead=self._is_dead, simulated=self._simulated)
+        claim = await self._claims.take(task_id, attempt, is_dead=self._is_dead)
         if claim is None:
             return "not ours"
         self.running[task_id] = _Running(claim)
@@ -172,7 +171,7 @@ class Attempts:
 
     async def _work(self, claim: Claim) -> tuple[AttemptEnd | None, Work]:
         try:
-            agent = self._book.agent(claim.agent)
+            agent = await asyncio.to_thread(self._book.agent, claim.agent, claim.task.workspace)
             place = await self._places.prepare(claim)
         except ProctorError as error:
             failure = AttemptEnd(Outcome.FAILED, str(error), failure=Failure.LAUNCH)
@@ -188,7 +187,7 @@ class Attempts:
         log = _EventLog(self._writer)
         question: str | None = None
         async with agent.driver.launch(request) as run:
-            await self._started(claim, run, place)
+            await self._started(claim, run, place, agent.driver.capabilities.simulated)
             native = run.native_id
             async for event in run.events():
                 await log.put(claim, agent, event)
@@ -204,11 +203,12 @@ class Attempts:
             return None
         return replace(end, simulated=end.simulated or agent.driver.capabilities.simulated)
 
-    async def _started(self, claim: Claim, run: Run, place: Place) -> None:
+    async def _started(self, claim: Claim, run: Run, place: Place, simulated: bool) -> None:
         """Write down process and place before the agent does anything; a cancel may have come meanwhile."""
         identity = run.identity.encode() if run.identity is not None else None
         pid = run.identity.pid if run.identity is not None else None
         values: dict[str, Any] = {"identity": identity, "pid": pid, "worktree": str(place.directory)}
+        values["simulated"] = simulated
         if run.native_id is not None:
             values["native_id"] = run.native_id
         if not claim.taken_over:
@@ -249,11 +249,6 @@ class Attempts:
             resume=resume,
             limits=limits,
         )
-
-    def _simulated(self, name: str) -> bool:
-        with contextlib.suppress(ProctorError):
-            return self._book.agent(name).driver.capabilities.simulated
-        return False
 
 
 def _prompt(claim: Claim) -> str:

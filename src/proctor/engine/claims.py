@@ -79,26 +79,18 @@ class Claims:
         attempt: int,
         *,
         is_dead: Callable[[str], Awaitable[bool]],
-        simulated: Callable[[str], bool],
     ) -> Claim | None:
         """Take an attempt; None when it is somebody else's, has ended or is no longer wanted."""
-        first = await self._writer.transact_async(lambda c: self._take(c, task_id, attempt, None, simulated))
+        first = await self._writer.transact_async(lambda c: self._take(c, task_id, attempt, None))
         if not isinstance(first, _Held):
             return first
         if first.owner == self.executor_id or not await is_dead(first.owner):
             return None
-        again = await self._writer.transact_async(
-            lambda c: self._take(c, task_id, attempt, first.owner, simulated)
-        )
+        again = await self._writer.transact_async(lambda c: self._take(c, task_id, attempt, first.owner))
         return None if isinstance(again, _Held) else again
 
     def _take(
-        self,
-        connection: sa.Connection,
-        task_id: str,
-        attempt: int,
-        dead: str | None,
-        simulated: Callable[[str], bool],
+        self, connection: sa.Connection, task_id: str, attempt: int, dead: str | None
     ) -> tuple[Claim | _Held | None, list[Draft]]:
         task = find_task(connection, task_id, lock=True)
         waits = task.status is TaskState.ASSIGNED and task.owner is None
@@ -119,13 +111,11 @@ class Claims:
                 started_at=task.started_at or now,
             )
         )
-        self._write_attempt(connection, task, now, runs, simulated(task.agent))
+        self._write_attempt(connection, task, now, runs)
         claim = Claim(task, attempt, task.agent, runs, earlier)
         return claim, [self._begun(claim, dead)]
 
-    def _write_attempt(
-        self, connection: sa.Connection, task: Task, now: datetime, left_behind: bool, simulated: bool
-    ) -> None:
+    def _write_attempt(self, connection: sa.Connection, task: Task, now: datetime, left_behind: bool) -> None:
         if left_behind:
             connection.execute(_this(task.task_id, task.attempt).values(owner=self.executor_id))
             return
@@ -136,7 +126,6 @@ class Claims:
                 agent_name=task.agent,
                 owner=self.executor_id,
                 started_at=now,
-                simulated=simulated,
             )
         )
 

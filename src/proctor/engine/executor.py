@@ -7,7 +7,7 @@ lease in time stops its agents first and thinks afterwards: others will take its
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
@@ -42,7 +42,7 @@ class Parts:
     lease: Lease
     book: AgentBook
     places: Workplaces
-    desk: Callable[[], Desk]
+    desk: Callable[[Iterable[str | None]], Desk]
     clock: Clock = field(default_factory=SystemClock)
     workers: int = 16
     hold_s: float = HOLD_SECONDS
@@ -87,6 +87,11 @@ class Executor:
             desk=parts.desk,
             clock=parts.clock,
         )
+
+    @property
+    def executor_id(self) -> str:
+        """Who it is."""
+        return self._lease.executor_id
 
     @property
     def runtime(self) -> Runtime:

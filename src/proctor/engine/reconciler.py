@@ -7,7 +7,7 @@ in any number of executors at once: decisions are transactions, and handing a jo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
 import sqlalchemy as sa
@@ -21,7 +21,7 @@ from proctor.engine.runtime import Job, Runtime
 from proctor.engine.tasks import Task, draft_of
 from proctor.protocol.events import Draft, EventStatus
 from proctor.protocol.ports import Clock
-from proctor.protocol.states import TaskState
+from proctor.protocol.states import TASK, TaskState
 from proctor.store.database import Database
 from proctor.store.tables import attempts as attempts_table
 from proctor.store.tables import task_queue
@@ -46,7 +46,7 @@ class Reconciler:
         lease: Lease,
         attempts: Attempts,
         questions: OpenQuestions,
-        desk: Callable[[], Desk],
+        desk: Callable[[Iterable[str | None]], Desk],
         clock: Clock,
     ) -> None:
         self._database = database
@@ -69,26 +69,28 @@ class Reconciler:
         return await self._hand_over(full=full)
 
     async def _hand_over(self, *, full: bool) -> int:
-        if not full and not await asyncio.to_thread(self._anything_waits):
+        workspaces = await asyncio.to_thread(self._workspaces_that_wait)
+        if not workspaces:
             return 0
-        now, desk = self._clock.now(), self._desk()
+        now, desk = self._clock.now(), await asyncio.to_thread(self._desk, workspaces)
         decided: Handover = await self._writer.transact_async(lambda c: dispatch(c, desk, now, full=full))
         jobs = [Job(job.task_id, job.attempt, job.priority) for job in decided.jobs]
         if jobs:
             await self._runtime.enqueue(jobs)
         return len(jobs)
 
-    def _anything_waits(self) -> bool:
-        """A look without the write lock, so that idling costs next to nothing."""
-        open_states = [TaskState.PENDING.value, TaskState.ASSIGNED.value, TaskState.RECOVERING.value]
-        parked = [*open_states, TaskState.AWAITING_APPROVAL.value]
+    def _workspaces_that_wait(self) -> list[str | None]:
+        """Whose tasks wait; a look without the write lock, so that idling costs next to nothing."""
+        open_states = [state.value for state in TaskState if state not in TASK.terminal]
         query = (
-            sa.select(task_queue.c.task_id)
-            .where(task_queue.c.status.in_(parked), task_queue.c.queued_at.is_(None))
-            .limit(1)
+            sa.select(task_queue.c.workspace)
+            .where(task_queue.c.status.in_(open_states), task_queue.c.queued_at.is_(None))
+            .where(task_queue.c.owner.is_(None))
+            .distinct()
+            .limit(BATCH)
         )
         with self._database.read() as connection:
-            return connection.execute(query).first() is not None
+            return list(connection.execute(query).scalars())
 
     async def _cancel_requested(self) -> None:
         mine = [*self._attempts.running]

@@ -1,0 +1,108 @@
+"""The only file that wires concrete classes together. Everything is made when it is first asked for.
+
+Reading commands use `database`; adding ones `tasks`; only a supervisor or worker asks for an executor, and only that
+imports dbos.
+"""
+
+from __future__ import annotations
+
+import binascii
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from proctor.config import Settings, load_settings
+from proctor.protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from proctor.engine.executor import Executor
+    from proctor.engine.tasks import Tasks
+    from proctor.store.database import Database
+    from proctor.trace.writer import TraceWriter
+
+__all__ = ["App", "open_app"]
+
+KEY_VARIABLE = "PROCTOR_TRACE_KEY"
+
+
+def open_app(start: Path | None = None) -> App:
+    """The application with the settings that hold here."""
+    return App(load_settings(start))
+
+
+class App:
+    """One process's house; `close` when done."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @cached_property
+    def database(self) -> Database:
+        """Our tables, with a schema that fits."""
+        from proctor.store.schema import open_database
+
+        return open_database(self.settings.database_url)
+
+    @cached_property
+    def key(self) -> bytes:
+        """The key that seals the trace; workers on several machines share it through the environment."""
+        from proctor.trace.chain import load_key
+
+        given = self.settings.environ.get(KEY_VARIABLE)
+        if given is None:
+            return load_key(self.settings.paths.key_file)
+        try:
+            key = binascii.unhexlify(given)
+        except binascii.Error:
+            key = b""
+        if len(key) < 32:
+            problem = "it must be at least 32 bytes in hexadecimal"
+            raise ConfigError(
+                where=f"environment {KEY_VARIABLE}", problem=problem, allowed="Copy trace.key's text."
+            )
+        return key
+
+    @cached_property
+    def writer(self) -> TraceWriter:
+        """The hand on the log."""
+        from proctor.trace.redact import Redactor
+        from proctor.trace.writer import TraceWriter
+
+        redactor = Redactor(key=self.key, known=self.settings.secrets)
+        return TraceWriter(self.database, key=self.key, redactor=redactor)
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        """The queue's front door."""
+        from proctor.engine.tasks import Tasks
+
+        return Tasks(self.database, self.writer)
+
+    def executor(self, *, kind: str) -> Executor:
+        """A new executor with a lease of its own."""
+        from proctor.engine.book import SettingsBook
+        from proctor.engine.executor import Executor, Parts
+        from proctor.engine.liveness import open_lease
+        from proctor.engine.places import GitPlaces
+
+        paths = self.settings.paths
+        book = SettingsBook(lambda workspace: load_settings(workspace or Path("/"), self.settings.environ))
+        lease = open_lease(self.database, paths.state_dir / "executors", kind=kind)
+        return Executor(
+            Parts(
+                database=self.database,
+                writer=self.writer,
+                engine_url=self.settings.engine_database_url,
+                lease=lease,
+                book=book,
+                places=GitPlaces(paths.worktrees_dir, paths.state_dir / "attempts"),
+                desk=book.desk,
+            )
+        )
+
+    def close(self) -> None:
+        """Write what is on its way and give everything back."""
+        if "writer" in self.__dict__:
+            self.writer.close()
+        if "database" in self.__dict__:
+            self.database.close()

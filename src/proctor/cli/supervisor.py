@@ -1,0 +1,77 @@
+"""`proctor supervisor`: the background process itself; commands that need it start it by themselves."""
+
+from __future__ import annotations
+
+import click
+
+from proctor.cli.output import json_option, print_json
+
+__all__ = ["supervisor"]
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--idle", type=float, default=600.0, show_default=True, help="Seconds without work before it leaves."
+)
+@click.pass_context
+def supervisor(ctx: click.Context, idle: float) -> None:
+    """Run the supervisor in this process; leave at once when there is one already.
+
+    You hardly need this: every command that needs the supervisor starts it.
+    """
+    if ctx.invoked_subcommand is None:
+        _run(idle)
+
+
+def _run(idle: float) -> None:
+    import asyncio
+    import os
+    from pathlib import Path
+
+    from loguru import logger
+
+    from proctor import __version__
+    from proctor.app import open_app
+    from proctor.engine.supervisor import Supervisor, log_to, only_one
+
+    app = open_app(Path("/"))
+    paths = app.settings.paths
+    with only_one(paths.state_dir / "supervisor.lock") as first:
+        if not first:
+            return
+        log_to(paths.log_file, app.settings.log_level)
+        logger.info("supervisor {} of Proctor {} begins", os.getpid(), __version__)
+        try:
+            run = Supervisor(lambda: app.executor(kind="supervisor"), app.writer, idle_s=idle)
+            asyncio.run(run.serve(paths.socket))
+        finally:
+            app.close()
+        logger.info("supervisor {} ends", os.getpid())
+
+
+@supervisor.command("status")
+@json_option
+def status(as_json: bool) -> None:
+    """Say whether a supervisor runs, which version, and what it runs."""
+    from dataclasses import asdict
+
+    from proctor.config import load_settings
+    from proctor.engine.client import greet
+
+    hello = greet(load_settings().paths)
+    if as_json:
+        print_json({"running": hello is not None, **(asdict(hello) if hello is not None else {})})
+    elif hello is None:
+        click.echo("No supervisor runs; commands that need one start it.")
+    else:
+        click.echo(f"pid {hello.pid}, version {hello.version}, {len(hello.running)} attempts running")
+
+
+@supervisor.command("stop")
+def stop() -> None:
+    """Ask the supervisor to leave; what it runs goes on when the next one starts."""
+    from proctor.config import load_settings
+    from proctor.engine import client
+
+    left = client.stop(load_settings().paths)
+    click.echo("It has left." if left else "No supervisor runs.")

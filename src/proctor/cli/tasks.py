@@ -1,0 +1,242 @@
+"""`proctor tasks`: put work into the queue and look at it. These commands never execute anything themselves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from proctor.cli.output import json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from proctor.app import App
+    from proctor.engine.tasks import Task
+
+__all__ = ["tasks"]
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def tasks(ctx: click.Context) -> None:
+    """Put work into the queue and look at it."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_tasks)
+
+
+@tasks.command("add")
+@click.argument("description")
+@click.option("--agent", help="Who is to do it; chosen by what it is good at when not given.")
+@click.option("--type", "task_type", default="task", show_default=True, help="Kind of work, for routing.")
+@click.option("--priority", type=click.IntRange(1, 10), default=5, show_default=True, help="10 is critical.")
+@click.option(
+    "--after", "depends_on", multiple=True, metavar="TASK", help="Wait for this task; may be repeated."
+)
+@click.option(
+    "--file", "file_paths", multiple=True, metavar="PATH", help="A file it is about; may be repeated."
+)
+@click.option("--context", metavar="JSON", default="{}", help="Further facts as a JSON object.")
+@click.option("--deadline", metavar="TIME", help="ISO 8601, for example 2027-01-31T12:00:00+00:00.")
+@click.option(
+    "--retries", type=click.IntRange(0, 100), default=2, show_default=True, help="Tries after the first."
+)
+@click.option("--no-repository", is_flag=True, help="Work in an empty directory instead of a worktree.")
+@json_option
+def add(
+    description: str,
+    agent: str | None,
+    task_type: str,
+    priority: int,
+    depends_on: tuple[str, ...],
+    file_paths: tuple[str, ...],
+    context: str,
+    deadline: str | None,
+    retries: int,
+    no_repository: bool,
+    as_json: bool,
+) -> None:
+    """Add a task; it goes on when this command has ended, also when the terminal is closed."""
+    from proctor.app import open_app
+    from proctor.engine.client import ensure
+    from proctor.engine.tasks import NewTask
+
+    app = open_app()
+    try:
+        if agent is not None:
+            agent = _known_agent(app, agent)
+        new = NewTask(
+            description=description,
+            task_type=task_type,
+            priority=priority,
+            agent=agent,
+            file_paths=file_paths,
+            depends_on=depends_on,
+            context=_object(context),
+            deadline=_moment(deadline),
+            max_retries=retries,
+            workspace=None if no_repository else _workspace(app),
+        )
+        task = app.tasks.add(new)
+        ensure(app.settings)
+    finally:
+        app.close()
+    if as_json:
+        print_json(asdict(task))
+    else:
+        click.echo(f"{task.task_id}  added. `proctor tasks show {task.task_id}` shows how it stands.")
+
+
+def _known_agent(app: App, name: str) -> str:
+    from proctor.agents.roster import Roster
+
+    return Roster(app.settings.agents).get(name).name
+
+
+def _workspace(app: App) -> str | None:
+    return str(app.settings.workspace) if app.settings.workspace is not None else None
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"--context is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise click.UsageError("--context must be a JSON object, for example '{\"ticket\": 7}'.")
+    return value
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise click.UsageError(f"--deadline: {error}") from error
+    return moment if moment.tzinfo is not None else moment.astimezone(UTC)
+
+
+@tasks.command("list")
+@click.option("--all", "everything", is_flag=True, help="Also tasks that have ended.")
+@click.option("--status", multiple=True, help="Only tasks with this status; may be repeated.")
+@click.option("--agent", help="Only tasks of this agent.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="At most so many."
+)
+@json_option
+def list_tasks(
+    everything: bool = False,
+    status: tuple[str, ...] = (),
+    agent: str | None = None,
+    limit: int = 100,
+    as_json: bool = False,
+) -> None:
+    """List open tasks, the newest first."""
+    from proctor.app import open_app
+    from proctor.protocol.states import TASK, TaskState
+
+    known = [state.value for state in TaskState]
+    if unknown := sorted(set(status) - set(known)):
+        raise click.UsageError(f"--status {unknown[0]}: not a status; known: {', '.join(known)}")
+    wanted = status or [s.value for s in TaskState if everything or s not in TASK.terminal]
+    app = open_app()
+    try:
+        found = app.tasks.list(status=wanted, agent=agent, limit=limit)
+    finally:
+        app.close()
+    if as_json:
+        print_json([asdict(task) for task in found])
+    elif not found:
+        click.echo('No tasks. Add one with `proctor tasks add "…" --agent NAME`.')
+    else:
+        print_table(("TASK", "STATUS", "PRIORITY", "AGENT", "DESCRIPTION"), [_row(task) for task in found])
+
+
+def _row(task: Task) -> tuple[object, ...]:
+    line = task.description.strip().splitlines()[0]
+    return task.task_id, task.status.value, task.priority, task.agent or "-", line[:60]
+
+
+@tasks.command("show")
+@click.argument("task")
+@json_option
+def show(task: str, as_json: bool) -> None:
+    """Show a task with every attempt: duration, success, error, tokens."""
+    from proctor.app import open_app
+
+    app = open_app()
+    try:
+        detail = app.tasks.show(task)
+    finally:
+        app.close()
+    if as_json:
+        print_json({**asdict(detail.task), "attempts": detail.attempts, "history": detail.history})
+        return
+    found = detail.task
+    click.echo(f"{found.task_id}  {found.status}  priority {found.priority}  agent {found.agent or '-'}")
+    click.echo(found.description)
+    for label, value in _facts(found).items():
+        click.echo(f"  {label}: {value}")
+    if detail.attempts:
+        print_table(
+            ("ATTEMPT", "AGENT", "OUTCOME", "TOKENS", "ERROR"), [_attempt(row) for row in detail.attempts]
+        )
+
+
+def _facts(task: Task) -> dict[str, object]:
+    result = task.result or {}
+    facts: dict[str, object | None] = {
+        "trace": task.trace_id,
+        "workspace": task.workspace,
+        "waits for": ", ".join(task.depends_on),
+        "branch": result.get("branch"),
+        "commit": result.get("commit"),
+        "error": task.error,
+        "simulated": "yes" if result.get("simulated") else None,
+    }
+    return {label: value for label, value in facts.items() if value}
+
+
+def _attempt(row: Any) -> tuple[object, ...]:
+    tokens = (row["input_tokens"] or 0) + (row["output_tokens"] or 0)
+    simulated = " (simulated)" if row["simulated"] else ""
+    outcome = row["outcome"] or "running"
+    return row["attempt"], row["agent_name"] + simulated, outcome, tokens, (row["error"] or "")[:60]
+
+
+@tasks.command("cancel")
+@click.argument("task")
+@json_option
+def cancel(task: str, as_json: bool) -> None:
+    """Cancel a task; what runs is stopped with its whole process tree, its work is kept."""
+    _change(task, "cancel", as_json)
+
+
+@tasks.command("retry")
+@click.argument("task")
+@json_option
+def retry(task: str, as_json: bool) -> None:
+    """Try a failed or cancelled task again, as a new attempt."""
+    _change(task, "retry", as_json)
+
+
+def _change(name: str, verb: str, as_json: bool) -> None:
+    import getpass
+
+    from proctor.app import open_app
+    from proctor.engine.client import ensure
+
+    app = open_app()
+    try:
+        change = app.tasks.cancel if verb == "cancel" else app.tasks.retry
+        task = change(name, by=getpass.getuser())
+        ensure(app.settings)
+    finally:
+        app.close()
+    if as_json:
+        print_json(asdict(task))
+    else:
+        stopping = " (stopping)" if task.cancel_requested else ""
+        click.echo(f"{task.task_id}  {task.status}{stopping}")

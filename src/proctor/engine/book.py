@@ -1,0 +1,89 @@
+"""The agents as the engine sees them: settings of the task's own workspace, health looked at now and then."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from proctor.agents.health import Health, health_of_all
+from proctor.agents.roster import Roster, environment
+from proctor.config import Settings
+from proctor.engine.attempts import Agent
+from proctor.engine.dispatch import Desk
+from proctor.protocol.errors import ProctorError, UnavailableError
+
+__all__ = ["SettingsBook"]
+
+# Settings are read again this often, so that an edited proctor.toml counts without a restart; health costs more.
+SETTINGS_SECONDS = 2.0
+HEALTH_SECONDS = 30.0
+Load = Callable[[Path | None], Settings]
+
+
+class SettingsBook:
+    """Finds agents in the settings of any workspace; one supervisor serves them all."""
+
+    def __init__(self, load: Load, *, extra: Roster | None = None) -> None:
+        self._load = load
+        self._extra = extra
+        self._lock = threading.Lock()
+        self._settings: dict[str | None, tuple[float, Settings]] = {}
+        self._health: dict[str | None, tuple[float, dict[str, Health]]] = {}
+
+    def agent(self, name: str, workspace: str | None) -> Agent:
+        """An agent ready to be launched; refuses one that is unknown or cannot work, with the cure."""
+        settings = self.settings(workspace)
+        roster = Roster(settings.agents)
+        found = roster.get(name)
+        state = self.health(workspace).get(found.name)
+        if state is not None and not state.online:
+            raise UnavailableError(what=f"Agent {found.name}", reason=state.reason, cure=state.cure)
+        return Agent(
+            found.name,
+            roster.driver(found.name),
+            model=found.model,
+            env=environment(found, settings.environ),
+            limits=found.limits,
+        )
+
+    def desk(self, workspaces: Iterable[str | None]) -> Desk:
+        """Who can work for these workspaces, and how much at once; a name in two counts with the larger number."""
+        slots: dict[str, int] = {}
+        skills: dict[str, frozenset[str]] = {}
+        for workspace in workspaces:
+            try:
+                roster = Roster(self.settings(workspace).agents)
+            except ProctorError:
+                continue  # its settings are wrong or it is gone: its tasks fail when they are begun, with the sentence
+            state = self.health(workspace)
+            for agent in roster.agents():
+                if state.get(agent.name, _OFFLINE).online:
+                    slots[agent.name] = max(slots.get(agent.name, 0), agent.max_parallel)
+                    skills[agent.name] = frozenset(agent.capabilities)
+        return Desk(slots, skills)
+
+    def settings(self, workspace: str | None) -> Settings:
+        """The settings of a workspace, not older than a moment."""
+        with self._lock:
+            known = self._settings.get(workspace)
+            if known is None or time.monotonic() - known[0] > SETTINGS_SECONDS:
+                known = time.monotonic(), self._load(Path(workspace) if workspace else None)
+                self._settings[workspace] = known
+            return known[1]
+
+    def health(self, workspace: str | None) -> dict[str, Health]:
+        """Who can work there; looked at again every half minute."""
+        with self._lock:
+            known = self._health.get(workspace)
+        if known is None or time.monotonic() - known[0] > HEALTH_SECONDS:
+            settings = self.settings(workspace)
+            found = health_of_all(Roster(settings.agents).agents(), settings.environ)
+            known = time.monotonic(), found
+            with self._lock:
+                self._health[workspace] = known
+        return known[1]
+
+
+_OFFLINE = Health(False, "not looked at yet")

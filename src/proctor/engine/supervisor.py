@@ -1,0 +1,176 @@
+"""The supervisor: the one background process per user and state that executes (`proctor supervisor`, started on demand).
+
+A lock makes it the only one; a unix socket lets commands wake, ask and stop it; it leaves when there is nothing to do.
+`proctor worker` runs the same loop in the foreground, without lock and socket, any number of them on one PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from loguru import logger
+
+from proctor import __version__
+from proctor.engine.executor import Executor
+from proctor.protocol.errors import ProctorError
+from proctor.protocol.events import Draft, EventStatus
+from proctor.trace.writer import TraceWriter
+
+__all__ = ["IDLE_SECONDS", "Supervisor", "log_to", "only_one"]
+
+IDLE_SECONDS = 600.0
+IDLE_LOOK_SECONDS = 5.0
+MAX_REQUEST = 65_536
+REQUEST_SECONDS = 10.0
+# One trace for what happens to executors themselves.
+TRACE = "supervisor"
+
+
+class Supervisor:
+    """Runs executors one after another (a lost lease ends one) until stopped or idle for long."""
+
+    def __init__(
+        self,
+        make: Callable[[], Executor],
+        writer: TraceWriter,
+        *,
+        kind: str = "supervisor",
+        idle_s: float | None = IDLE_SECONDS,
+    ) -> None:
+        self._make = make
+        self._writer = writer
+        self._kind = kind
+        self._idle = idle_s
+        self._executor: Executor | None = None
+        self._stopping = False
+        self._started = datetime.now(UTC)
+        self._used = time.monotonic()
+
+    async def run(self) -> None:
+        """Execute until told to stop; comes back with a new lease when one was lost."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        async with asyncio.TaskGroup() as group:
+            idle = group.create_task(self._leave_when_idle())
+            while not self._stopping:
+                await self._execute()
+            idle.cancel()
+
+    async def _execute(self) -> None:
+        executor = self._executor = self._make()
+        await self._tell("supervisor_started")
+        await executor.run(ready=lambda: logger.info("executor {} is ready", executor.executor_id))
+        if executor.lost:
+            logger.error("executor {} lost its lease; beginning anew", executor.executor_id)
+            await asyncio.sleep(1.0)
+            return
+        self._stopping = True
+        await self._tell("supervisor_stopped")
+
+    async def _tell(self, event: str) -> None:
+        details = {"kind": self._kind, "pid": os.getpid(), "version": __version__}
+        if self._executor is not None:
+            details["executor"] = self._executor.executor_id
+        draft = Draft(trace_id=TRACE, event=event, status=EventStatus.SUCCESS, details=details)
+        await self._writer.append_async([draft])
+
+    def stop(self) -> None:
+        """Leave in order."""
+        self._stopping = True
+        if self._executor is not None:
+            self._executor.stop()
+
+    def wake(self) -> None:
+        """Look now, and stay a while."""
+        self._used = time.monotonic()
+        if self._executor is not None:
+            self._executor.wake()
+
+    async def _leave_when_idle(self) -> None:
+        while self._idle is not None and not self._stopping:
+            await asyncio.sleep(min(IDLE_LOOK_SECONDS, self._idle))
+            if self._executor is None or not await self._quiet(self._executor):
+                self._used = time.monotonic()
+            elif time.monotonic() - self._used > self._idle:
+                logger.info("nothing to do for {:.0f} s; leaving", self._idle)
+                self.stop()
+
+    async def _quiet(self, executor: Executor) -> bool:
+        try:
+            return await executor.idle()
+        except ProctorError as error:
+            logger.error("cannot see whether there is work: {}", error)
+            return False
+
+    # The socket
+
+    async def serve(self, path: Path) -> None:
+        """Run behind the user's socket."""
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.unlink(missing_ok=True)  # we hold the lock: whoever made it is gone
+        server = await asyncio.start_unix_server(self._connected, path, limit=MAX_REQUEST)
+        path.chmod(0o600)
+        try:
+            async with server:
+                await self.run()
+        finally:
+            path.unlink(missing_ok=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request; whatever comes, the supervisor goes on."""
+        with contextlib.suppress(ConnectionError, TimeoutError, ValueError):
+            line = await asyncio.wait_for(reader.readline(), REQUEST_SECONDS)
+            answer = self._answer(json.loads(line))
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await asyncio.wait_for(writer.drain(), REQUEST_SECONDS)
+        writer.close()
+
+    def _answer(self, request: Any) -> dict[str, Any]:
+        op = request.get("op") if isinstance(request, dict) else None
+        if op == "wake":
+            self.wake()
+            return {"ok": True}
+        if op == "stop":
+            self.stop()
+            return {"ok": True}
+        if op == "hello":
+            running = list(self._executor.attempts.running) if self._executor is not None else []
+            return {
+                "pid": os.getpid(),
+                "version": __version__,
+                "executor_id": self._executor.executor_id if self._executor is not None else "",
+                "started_at": self._started.isoformat(),
+                "running": running,
+            }
+        return {"error": f"unknown request {op!r}; known: hello, wake, stop"}
+
+
+@contextlib.contextmanager
+def only_one(path: Path) -> Iterator[bool]:
+    """Hold the lock of this state; False when another supervisor has it."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(handle)
+
+
+def log_to(path: Path, level: str) -> None:
+    """Send the log to a file that rotates: five of 10 MB."""
+    logger.remove()
+    logger.add(path, level=level, rotation="10 MB", retention=5, encoding="utf-8", diagnose=False, catch=True)
