@@ -27,7 +27,8 @@ def landlock_missing(spec: Spec, abi: int) -> tuple[str, ...]:
     hidden = [
         path for path in map(os.path.realpath, spec.hidden) if any(within(path, root) for root in roots)
     ]
-    missing = [
+    metadata = "modes, owners and times of files outside can be changed"
+    missing = [metadata, 
         "processes of the user can be listed",
         "git hooks and protected files are compared after, not locked",
     ]
