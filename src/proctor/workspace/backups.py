@@ -250,6 +250,15 @@ class Backups:
         """Let go of it again."""
         (backup.path / _PINS / _key(owner)).unlink(missing_ok=True)
 
+    def is_pinned_by(self, backup: Backup, owner: str) -> bool:
+        """Tell whether that owner holds it."""
+        return (backup.path / _PINS / _key(owner)).exists()
+
+    @staticmethod
+    def owner_key(owner: str) -> str:
+        """Give a file name that stands for an owner."""
+        return _key(owner)
+
     def journal(self, workspace: Path) -> JournalFile:
         """The journal of restores into one workspace."""
         return JournalFile(self.store.root / "journals" / f"{_key(str(workspace))}.json")

@@ -97,7 +97,7 @@ class _Run:
         try:
             notes = self._apply(changes, now, wanted, staging)
         except (OSError, ProctorError) as error:
-            raise self._roll_back(safety, now, staging, error) from error
+            raise self._roll_back(safety, now, staging, earlier, error) from error
         file.clear()
         found = self.backups.find(undo_to)
         left = tuple(entry.path for entry in changes.left)
@@ -145,7 +145,7 @@ class _Run:
         return tuple(hands.notes)
 
     def _roll_back(
-        self, safety: Backup, before: Manifest, staging: str, cause: Exception
+        self, safety: Backup, before: Manifest, staging: str, earlier: Journal | None, cause: Exception
     ) -> RestoreFailedError:
         """Put the workspace back; what others did meanwhile is snapshotted first."""
         try:
@@ -162,7 +162,11 @@ class _Run:
                 f"Putting it back failed too ({error}); `proctor backup restore {safety.name}` finishes that."
             )
             return RestoreFailedError(backup=self.backup.name, reason=str(cause), state=state)
-        self.backups.journal(self.place).clear()
+        if earlier is None:
+            self.backups.journal(self.place).clear()
+        else:
+            self.backups.journal(self.place).write(earlier)  # that one is still unfinished
+        self.backups.discard(safety)  # the workspace is in this very state again
         state = "The workspace is as it was before."
         return RestoreFailedError(backup=self.backup.name, reason=str(cause), state=state)
 
