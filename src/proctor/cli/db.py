@@ -61,11 +61,7 @@ def upgrade(as_json: bool) -> None:
     from proctor.store.schema import upgrade as upgrade_schema
 
     with _database() as (_, database):
-        before = (
-            schema_version(database)
-            if database.dialect != "sqlite" or Path(database.place).exists()
-            else None
-        )
+        before = schema_version(database)
         after = upgrade_schema(database)
     if as_json:
         print_json({"before": before, "after": after, "changed": before != after})

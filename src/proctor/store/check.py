@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from proctor.protocol.errors import NotFoundError
 from proctor.store.database import Database
-from proctor.store.schema import REVISIONS, head_version, schema_version
+from proctor.store.schema import REVISIONS, head_version, is_missing, schema_version
 from proctor.store.tables import approvals, metadata, task_queue
 
 __all__ = ["Finding", "check", "require_file"]
@@ -35,7 +35,7 @@ class Finding:
 
 def require_file(database: Database) -> None:
     """Refuse to look at an SQLite file that is not there: connecting would make an empty one."""
-    if database.dialect == "sqlite" and not Path(database.place).exists():
+    if is_missing(database):
         cure = "The first command that stores something makes it."
         raise NotFoundError(kind="database", name=database.place, cure=cure)
 

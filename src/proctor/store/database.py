@@ -23,6 +23,8 @@ from proctor.store.faults import explain
 __all__ = ["Database", "sqlite_url"]
 
 BUSY_SECONDS = 30
+# After one huge transaction the WAL shrinks back to this; otherwise it would keep its size for ever.
+WAL_BYTES = 64 * 1024 * 1024
 _MODE = "proctor_mode"
 _READ_ONLY: dict[str, dict[str, Any]] = {
     "postgresql": {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
@@ -136,6 +138,7 @@ def _sqlite(url: sa.URL, pool_size: int, synchronous: str) -> sa.Engine:
         _use_wal(connection)
         connection.execute(f"PRAGMA synchronous={synchronous}")
         connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -16,7 +17,15 @@ import sqlalchemy as sa
 from proctor.protocol.errors import SchemaOutdatedError, SchemaTooNewError, StoreUnavailableError
 from proctor.store.database import Database
 
-__all__ = ["REVISIONS", "VERSION_TABLE", "head_version", "open_database", "schema_version", "upgrade"]
+__all__ = [
+    "REVISIONS",
+    "VERSION_TABLE",
+    "head_version",
+    "is_missing",
+    "open_database",
+    "schema_version",
+    "upgrade",
+]
 
 VERSION_TABLE = "proctor_schema"
 # Every revision in order, the newest last. A test holds this against the migration files.
@@ -53,7 +62,9 @@ def _fit(database: Database, *, migrate: bool) -> None:
 
 
 def schema_version(database: Database) -> str | None:
-    """Read which schema the database has; None when it has none yet."""
+    """Read which schema the database has; None when it has none yet. Makes no file."""
+    if is_missing(database):
+        return None
     with database.read() as connection:
         return _read_version(connection)
 
@@ -100,10 +111,24 @@ def _prepare_file(database: Database) -> None:
     if database.dialect != "sqlite":
         return
     path = Path(database.place)
-    try:
+    with _explained(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
             _create_private(path)
+
+
+def is_missing(database: Database) -> bool:
+    """Tell that an SQLite database has no file yet; connecting to look would make an empty one."""
+    if database.dialect != "sqlite":
+        return False
+    with _explained(Path(database.place)):
+        return not Path(database.place).exists()
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         reason = f"{error.strerror} ({error.filename})"
         cure = (
