@@ -16,7 +16,7 @@ from proctor.agents.identity import ProcessIdentity, find_and_kill, survivors
 from proctor.agents.process import Command, Exit, Kept, keep
 from tests.agents.trees import DAEMON, PYTHON, REFORK, alive, living, wait_for, wait_gone
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper, which only Linux has")
+linux = pytest.mark.usefixtures("on_linux")
 PARENT = """
 import asyncio, sys
 from pathlib import Path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +225,6 @@ async def test_what_a_driver_cannot_do_is_refused(tmp_path: Path) -> None:
             await run.send("hello")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 async def test_agent_sees_only_the_given_environment(tmp_path: Path) -> None:
     """Nothing of ours leaks into the agent: the environment is what the request says."""
     os.environ["PROCTOR_TEST_SECRET"] = "leak"

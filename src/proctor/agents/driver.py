@@ -148,6 +148,18 @@ class Usage:
         """Input and output together."""
         return self.input_tokens + self.output_tokens
 
+    def since(self, earlier: Usage) -> Usage:
+        """What this attempt alone used, given what the same native conversation had used before."""
+        if not self.cumulative:
+            return self
+        cost = None if self.cost_usd is None else max(0.0, self.cost_usd - (earlier.cost_usd or 0.0))
+        return Usage(
+            input_tokens=max(0, self.input_tokens - earlier.input_tokens),
+            output_tokens=max(0, self.output_tokens - earlier.output_tokens),
+            cached_input_tokens=max(0, self.cached_input_tokens - earlier.cached_input_tokens),
+            cost_usd=cost,
+        )
+
     def as_details(self) -> dict[str, Any]:
         """For the details of an event."""
         return {

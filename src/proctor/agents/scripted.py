@@ -9,7 +9,7 @@ from typing import Any
 
 from proctor.agents.driver import AgentEvent, Answer, AttemptRequest, Capabilities, Delegation, Usage
 from proctor.agents.process import Command
-from proctor.agents.stream import StreamDriver, Terminal, cap, raw_event
+from proctor.agents.stream import StreamDriver, Terminal, cap, raw_event, small
 from proctor.protocol.events import EventStatus
 
 __all__ = ["ScriptedDriver", "ScriptedNormalizer"]
@@ -100,7 +100,7 @@ class ScriptedNormalizer:
         return [AgentEvent("milestone", cap(str(native["text"])), details={"claimed": True})]
 
     def _on_tool_use(self, native: Mapping[str, Any]) -> list[AgentEvent]:
-        details = {"call": native["id"], "input": _small(native["input"])}
+        details = {"call": native["id"], "input": small(native["input"])}
         return [
             AgentEvent("tool_use", status=EventStatus.RUNNING, tool_name=str(native["tool"]), details=details)
         ]
@@ -115,7 +115,7 @@ class ScriptedNormalizer:
         return [AgentEvent("usage", details=self.usage.as_details())]
 
     def _on_ask(self, native: Mapping[str, Any]) -> list[AgentEvent]:
-        details = {"request_id": native["id"], "input": _small(native["input"])}
+        details = {"request_id": native["id"], "input": small(native["input"])}
         return [
             AgentEvent(
                 "permission_blocker", "asks for permission", EventStatus.PENDING, str(native["tool"]), details
@@ -145,8 +145,3 @@ def _usage(native: Mapping[str, Any]) -> Usage:
         cost_usd=None if cost is None else float(cost),
         cumulative=True,
     )
-
-
-def _small(given: Any) -> Any:
-    text = json.dumps(given, ensure_ascii=False)
-    return given if len(text) <= 8192 else cap(text, 8192)

@@ -36,7 +36,18 @@ from proctor.agents.lines import Line, LineSplitter
 from proctor.agents.process import Command, Exit, Kept, keep
 from proctor.protocol.events import EventStatus
 
-__all__ = ["CliRun", "Normalizer", "StreamDriver", "Terminal", "cap", "judge", "parse_line", "raw_event"]
+__all__ = [
+    "CliRun",
+    "Normalizer",
+    "StreamDriver",
+    "Terminal",
+    "cap",
+    "judge",
+    "parse_line",
+    "raw_event",
+    "small",
+    "steps_done",
+]
 
 TEXT_CAP = 32 * 1024
 RAW_CAP = 64 * 1024
@@ -303,6 +314,20 @@ def raw_event(native: Mapping[str, Any], *, useful: bool = True) -> AgentEvent:
     return AgentEvent(
         "native", details={"native_type": str(native.get("type", "")), "raw": kept}, useful=useful
     )
+
+
+def small(given: Any, limit: int = 8192) -> Any:
+    """Keep a tool's input as it is, or as cut text when it is large."""
+    text = json.dumps(given, ensure_ascii=False)
+    return given if len(text) <= limit else cap(text, limit)
+
+
+def steps_done(done: int, total: int) -> list[AgentEvent]:
+    """Make progress of an agent's own list of steps; an empty list says nothing."""
+    if total == 0:
+        return []
+    details = {"progress": round(100 * done / total, 1)}
+    return [AgentEvent("progress", f"{done} of {total} steps", EventStatus.RUNNING, details=details)]
 
 
 def cap(text: str, limit: int = TEXT_CAP) -> str:
