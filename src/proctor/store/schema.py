@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -42,12 +42,11 @@ def head_version() -> str:
 def open_database(url: str, *, migrate: bool | None = None) -> Database:
     """Open a database whose schema fits this code; `migrate` None means: on SQLite yes, on PostgreSQL no."""
     database = Database(url)
-    try:
+    with ExitStack() as failed:
+        failed.callback(database.close)
         _prepare_file(database)
         _fit(database, migrate=database.dialect == "sqlite" if migrate is None else migrate)
-    except BaseException:
-        database.close()
-        raise
+        failed.pop_all()
     return database
 
 
