@@ -14,7 +14,7 @@ from proctor.store.database import Database
 from proctor.trace.log import append_in
 from proctor.trace.redact import Redactor
 
-__all__ = ["KEY", "REDACTOR", "address", "draft", "put", "script"]
+__all__ = ["KEY", "REDACTOR", "address", "canonical", "draft", "put", "script"]
 
 KEY = b"k" * 32
 REDACTOR = Redactor(key=KEY, known=("hunter2-very-secret",), use_fast=False)

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from proctor.protocol.errors import ConfigError, IntegrityError
+from proctor.protocol.errors import ConfigError, IntegrityError, NotFoundError
 
 __all__ = ["GENESIS", "LOG", "Head", "SealError", "Tombstone", "link", "load_key", "sum_seals"]
 
@@ -96,11 +96,14 @@ def sum_seals(total: bytes, *, minus: bytes | None = None, plus: bytes | None = 
     return (value % _WRAP).to_bytes(32)
 
 
-def load_key(path: Path) -> bytes:
+def load_key(path: Path, *, create: bool = True) -> bytes:
     """Read the key that seals the trace, or make it: 0600, whole from its first moment, one winner."""
     try:
         return _read_key(path)
     except FileNotFoundError:
+        if not create:
+            cure = "Put it back from a backup; without it nobody can tell whether the trace was altered."
+            raise NotFoundError(kind="key of the trace", name=str(path), cure=cure) from None
         _make_key(path)
         return _read_key(path)
 
