@@ -45,6 +45,12 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     ),
     "status": ("proctor.cli.status", "status", "What needs you, what runs, what has finished.", "Watch"),
     "trace": ("proctor.cli.trace", "trace", "Read, follow, verify and export the trace.", "Watch"),
+    "backup": (
+        "proctor.cli.backup",
+        "backup",
+        "Take, list, check and prune exact backups of a workspace.",
+        "Finish",
+    ),
     "config": ("proctor.cli.config", "config", "Show the settings and where each comes from.", "Setup"),
     "db": ("proctor.cli.db", "db", "Upgrade, check and back up the database.", "Setup"),
     "worker": ("proctor.cli.worker", "worker", "Execute tasks of a shared PostgreSQL here.", "Setup"),

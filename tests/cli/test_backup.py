@@ -1,0 +1,129 @@
+"""`proctor backup` and `proctor undo`, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from proctor.cli.backup import restore_command
+from proctor.cli.main import main
+from proctor.cli.undo import undo_command
+from proctor.protocol.errors import NotFoundError
+from proctor.protocol.permits import Permit
+from proctor.testing.permits import permit_for_tests
+
+Out = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def workspace(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace that is the current directory."""
+    root = home / "swarm"
+    root.mkdir()
+    (root / "a.txt").write_text("a")
+    (root / os.fsdecode(b"odd\xff")).write_text("odd")
+    (root / "proctor.toml").write_text("")
+    monkeypatch.chdir(root)
+    return root
+
+
+def read(out: Out, *words: str, code: int = 0) -> Any:
+    """Run a command with --json and give what it printed."""
+    assert main([*words, "--json"]) == code
+    return json.loads(out.readouterr().out)
+
+
+asked: list[tuple[str, Mapping[str, object]]] = []
+
+
+def permit(*, tool: str, arguments: Mapping[str, object]) -> Permit:
+    """Stand for the gate: note what was asked and allow it."""
+    asked.append((tool, arguments))
+    return permit_for_tests(tool)
+
+
+def run(command: click.Command, out: Out, *words: str) -> Any:
+    """Run a command that is not registered yet."""
+    command.main(args=[*words, "--json"], standalone_mode=False)
+    return json.loads(out.readouterr().out)
+
+
+def test_create_list_show_verify_and_prune(workspace: Path, home: Path, capsys: Out) -> None:
+    """A backup goes through its whole life by command, and its place is the seeds' form of path."""
+    made = read(capsys, "backup", "create", "--reason", "before lunch")
+    base = home / "data" / "proctor" / "backups"
+    assert Path(made["backup_path"]).parent == base
+    assert Path(made["backup_path"]).name.startswith("swarm_2")
+    assert made["complete"] is True
+    assert [row["reason"] for row in read(capsys, "backup", "list")] == ["before lunch"]
+    shown = read(capsys, "backup", "show", made["timestamp"], "--files")
+    assert {"a.txt", "odd\\xff"} <= {row["path"] for row in shown["files"]}
+    assert read(capsys, "backup", "verify")["ok"] is True
+    read(capsys, "backup", "create")
+    assert read(capsys, "backup", "prune", "--keep", "1")["removed"] == [made["name"]]
+
+
+def test_text_output_names_the_path_first(workspace: Path, capsys: Out) -> None:
+    """The path is alone on standard output, so that a script can take it; the list is a table."""
+    assert main(["backup", "create"]) == 0
+    path = Path(capsys.readouterr().out.strip())
+    assert (path / "manifest").is_file()
+    for words in (["list"], ["show", path.name, "--files"], ["verify"], ["prune"]):
+        assert main(["backup", *words]) == 0
+    text = capsys.readouterr().out
+    assert path.name in text
+    assert "odd\\udcff" in text
+
+
+def test_damage_gives_exit_code_seven(workspace: Path, home: Path, capsys: Out) -> None:
+    """A flipped byte is told with the path and the exit code for altered data."""
+    read(capsys, "backup", "create")
+    pack = next((home / "data" / "proctor" / "backups" / ".store" / "packs").glob("*.pack"))
+    raw = bytearray(pack.read_bytes())
+    raw[20] ^= 1
+    pack.write_bytes(raw)
+    assert read(capsys, "backup", "verify", code=7)["damaged"]
+
+
+def test_unknown_backup_is_not_found(workspace: Path, capsys: Out) -> None:
+    """A wrong name says the cure and gives exit code 4."""
+    assert main(["backup", "show", "nothing"]) == 4
+    assert "proctor backup list" in capsys.readouterr().err
+
+
+def test_restore_and_undo_ask_for_a_permit_and_tell_what_they_did(workspace: Path, capsys: Out) -> None:
+    """Restore, then undo, then nothing is left to undo; dry runs change nothing; every write asked first."""
+    asked.clear()
+    restore, undo = restore_command(permit), undo_command(permit)
+    name = read(capsys, "backup", "create")["name"]
+    (workspace / "a.txt").write_text("changed")
+    assert run(restore, capsys, name, "--dry-run") == [{"path": "a.txt", "change": "write"}]
+    assert (workspace / "a.txt").read_text() == "changed"
+    assert asked == []
+    done = run(restore, capsys, name)
+    assert done["changed"] == ["a.txt"]
+    assert (workspace / "a.txt").read_text() == "a"
+    assert [row["undone"] for row in run(undo, capsys, "--list")] == [False]
+    assert run(undo, capsys, "--dry-run") == [{"path": "a.txt", "change": "write"}]
+    assert run(undo, capsys)["changed"] == ["a.txt"]
+    assert (workspace / "a.txt").read_text() == "changed"
+    assert [row["undone"] for row in run(undo, capsys, "--list")] == [True]
+    with pytest.raises(NotFoundError, match="undo --list"):
+        run(undo, capsys)
+    assert [tool for tool, _arguments in asked] == ["restore_backup"] * 2
+
+
+def test_restore_into_an_empty_directory(workspace: Path, home: Path, capsys: Out) -> None:
+    """`--into` fills an empty directory and leaves the workspace alone."""
+    name = read(capsys, "backup", "create")["name"]
+    (workspace / "a.txt").write_text("changed")
+    (home / "copy").mkdir()
+    run(restore_command(permit), capsys, name, "--into", str(home / "copy"))
+    assert (home / "copy" / "a.txt").read_text() == "a"
+    assert (workspace / "a.txt").read_text() == "changed"
