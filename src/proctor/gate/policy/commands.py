@@ -29,6 +29,7 @@ _CODES: Final = {
     Effect.DENY: "command_denied",
 }
 _NO_RULE: Final = Finding(Effect.ASK, "no-rule", "no rule knows this command")
+_NOTHING: Final = Finding(Effect.ALLOW, "shell.settings", "only sets variables of its own shell")
 _SCRIPT: Final = Finding(Effect.ALLOW, "run.script", "runs the project's own code inside the sandbox")
 _FUNCTION: Final = Finding(
     Effect.ALLOW, "shell.function-call", "calls a function of this line, whose commands are judged"
@@ -56,7 +57,7 @@ def judge_command(
     parts = [judge.part(command) for command in resolution.commands]
     findings = [*resolution.findings, *judge.line_findings()]
     found = [Finding(part.effect, part.rule, part.reason) for part in parts] + findings
-    worst = max(found, key=lambda one: one.effect.rank, default=finding("text.empty"))
+    worst = max(found, key=lambda one: one.effect.rank, default=_NOTHING)
     irreversible = judge.irreversible or any(one.irreversible for one in findings)
     return _finished(worst, tuple(parts), irreversible, posture, attended=attended)
 
@@ -110,10 +111,25 @@ class _Judge:
             return [*found, *self._function(name)]
         rule, kind, args = self._rule(command)
         found.append(rule)
+        if command.script:
+            found.extend(self._project_file(command))
         if rule.effect is Effect.ALLOW:
             found.extend(self._arguments(command, name, kind, args))
             found.extend(self._profile(kind))
         return found
+
+    def _project_file(self, command: Resolved) -> list[Finding]:
+        """What is run by its path must lie in the project; scratch directories do not count."""
+        texts = (
+            [command.argv[0] or ""]
+            if "/" in (command.argv[0] or "")
+            else [text or "" for text in command.argv[1:]]
+        )
+        path = next((text for text in texts if not text.startswith("-")), "")
+        if path.startswith("/") and not any(path.startswith(root.rstrip("/") + "/") for root in self._roots):
+            return [Finding(Effect.ASK, "run.outside", f"runs a program outside the workspace: {path[:120]}")]
+        found = place_finding(path, command.origin.places, write=False, roots=self._roots)
+        return [found] if found else []
 
     def _profile(self, kind: Kind) -> list[Finding]:
         if kind in self._posture.free:
@@ -128,7 +144,7 @@ class _Judge:
     def _inline(self, command: Resolved) -> Finding:
         """Code given in the line or on standard input; from the network it is refused."""
         for other in self._resolution.commands:
-            if any(other.origin is source for source in command.upstream) and fetches(other.argv):
+            if id(other.origin) in command.upstream and fetches(other.argv):
                 return finding("shell.fetch-and-run", other.argv[0] or "")
         return finding("shell.inline-code", command.argv[0] or "")
 
@@ -206,13 +222,10 @@ class _Judge:
 
     def _names_come_from_files(self, command: Resolved) -> bool:
         """Whether run-time words are names of files listed by find, fd, git ls-files, rg -l or grep -l."""
-        names = [
-            other.argv
-            for other in self._resolution.commands
-            if any(other.origin is source for source in command.upstream)
-            and other.origin is not command.origin
-        ]
-        if not names or command.origin.words[0].text != "xargs":
+        if command.origin.words[0].text != "xargs":
+            return False
+        names = [other.argv for other in self._resolution.commands if id(other.origin) in command.upstream]
+        if not names:
             return False
         return all(_lists_files(argv) or argv[0] in _PASSERS for argv in names) and _lists_files(names[0])
 

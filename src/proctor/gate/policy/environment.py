@@ -43,7 +43,7 @@ _PREFIXES: Final = (
 )
 _COMPILERS: Final = frozenset({"CC", "CXX", "LD", "AR", "CFLAGS", "CXXFLAGS", "LDFLAGS"})
 _TOOL: Final = re.compile(
-    r"(?:gcc|g\+\+|clang|clang\+\+|cc|c\+\+|ld|ar|ld\.lld|lld)(?:-\d+)?|(?:-[OWgfmsDI][\w=+./-]*\s*)*"
+    r"(?:gcc|g\+\+|clang|clang\+\+|cc|c\+\+|ld|ar|ld\.lld|lld)(?:-\d+)?|(?:-[OWgfmsDI][\w=+./-]*+\s*+)*+"
 )
 _HARMLESS: Final = listed(
     "GIT_PAGER=cat PAGER=cat MANPAGER=cat PAGER= GIT_PAGER= GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0 "

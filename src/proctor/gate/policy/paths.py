@@ -140,7 +140,7 @@ def _absolute(full: str, *, write: bool) -> Finding | None:
         return None
     if write and _within(full, "/dev"):
         return Finding(Effect.DENY, "path.device", "a device would be written", irreversible=True)
-    if any(_within(full, place) and full != place for place in _SCRATCH):
+    if any(_within(full, place) and not (write and full == place) for place in _SCRATCH):
         return _named(full[1:], write=write)
     if not write and any(_within(full, place) for place in _SYSTEM):
         return _named(full[1:], write=False)

@@ -10,29 +10,39 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from proctor.gate.policy.decision import Effect, Finding
+from proctor.gate.policy.environment import steers_code
 from proctor.gate.policy.lists import listed
 from proctor.gate.policy.words import Word
 
 __all__ = ["program_finding", "text_options"]
 
-_ADDRESS: Final = (
-    r"(?:\d+|\$|/(?:[^/\\\n]|\\[^\n])*/[IM]*)(?:[,~+](?:[~+]?\d+|\$|/(?:[^/\\\n]|\\[^\n])*/[IM]*))?\s*!?\s*"
-)
+# Possessive loops (`*+`) keep these linear, whatever the script is.
+_ONE_ADDRESS: Final = r"(?:[~+]?\d++|\$|/(?:[^/\\\n]|\\[^\n])*+/[IM]*+)"
+_ADDRESS: Final = rf"{_ONE_ADDRESS}(?:[,~+]{_ONE_ADDRESS})?\s*+!?\s*+"
 _SUBSTITUTE: Final = "|".join(
-    rf"[sy]{re.escape(mark)}(?:[^{re.escape(mark)}\\\n]|\\[\s\S])*{re.escape(mark)}(?:[^{re.escape(mark)}\\\n]|\\[\s\S])*"
-    rf"{re.escape(mark)}[gpiImM0-9]*"
-    for mark in "/|#,@:!_+%~"
+    rf"[sy]{mark}(?:[^{mark}\\\n]|\\[\s\S])*+{mark}(?:[^{mark}\\\n]|\\[\s\S])*+{mark}[gpiImM0-9]*+"
+    for mark in map(re.escape, "/|#,@:!_+%~")
 )
-_SED_COMMAND: Final = rf"(?:{_ADDRESS})?(?:{_SUBSTITUTE}|[pdqQPDgGhHxnN=lz]\d*|[aic](?:\\\n|\\?[ \t]?)[^\n]*)"
-_SED: Final = re.compile(rf"\s*(?:(?:{_ADDRESS})?[{{}}]\s*|{_SED_COMMAND}\s*(?:[;\n}}]\s*|(?=$)))*")
+_SED_COMMAND: Final = (
+    rf"(?:{_ADDRESS})?(?:{_SUBSTITUTE}|[pdqQPDgGhHxnN=lz]\d*+|[aic](?:\\\n|\\?[ \t]?)[^\n]*+)"
+)
+_SED: Final = re.compile(
+    rf"\s*+(?:(?:{_ADDRESS})?[{{}}]\s*+|{_SED_COMMAND}[ \t]*+(?:[;\n]\s*+|(?=\}})|(?=\Z)))*+"
+)
+_SED_SCRIPT: Final = re.compile(r"-[nErsuz]*e|--expression")
+_SED_OPTION: Final = re.compile(
+    r"-[nErsuz]+|-[nErsuz]*i[\w.~]*"
+    r"|--(?:quiet|silent|regexp-extended|in-place(?:=[\w.~]+)?|null-data|posix|sandbox|separate)"
+)
 _AWK_DANGER: Final = re.compile(r"system|getline|\||>|@|ENVIRON|close|fflush|-f\b")
 _FIND_ACTS: Final = ("-delete",)
 _FIND_WRITES: Final = ("-fprint", "-fprintf", "-fprint0", "-fls", "-files0-from")
 _SET: Final = re.compile(r"[-+](?:[euxv]+|o)|pipefail|errexit|nounset|xtrace|noglob|--|-[euxv]*o")
-_TAR_DANGER: Final = re.compile(
-    r"--(?:to-c|ch|use-c|rsh|rmt|inf|new-v|remove|in|ab|P|vol|i).*|-[A-Za-z]*[IFP][A-Za-z]*.*|-C.*|--d.*|--one-top.*",
-    re.IGNORECASE,
+_TAR_LETTERS: Final = re.compile(r"-?[cxtzjJvfrukhpmaOS]+")
+_TAR_OPTIONS: Final = re.compile(
+    r"--(?:exclude|strip-components)=[\w./*-]+|--(?:create|extract|list|gzip|verbose|zstd|xz|file)"
 )
+_MAKE_OPTION: Final = re.compile(r"-[A-Za-z]*[fCEI]|--(?:fi|ma|ev|dir|incl)")
 _DURATION: Final = re.compile(r"\d{1,4}(?:\.\d+)?s?")
 
 Words = Sequence[Word]
@@ -47,20 +57,16 @@ def _sed(words: Words) -> Finding | None:
     place, given = 1, False
     while place < len(words):
         text = words[place].text
-        if text in {"-e", "--expression"}:
+        if text is not None and _SED_SCRIPT.fullmatch(text):
             scripts.append(words[place + 1].text if place + 1 < len(words) else None)
-            place, given = place + 2, True
-        elif text is not None and (
-            text in {"-f", "--file", "-s"} or text.startswith(("--fi", "--exp", "--deb"))
-        ):
-            return _ask("sed.file", "the sed script is read from a file or not given plainly")
+            place, given = place + 1, True
         elif text is not None and text.startswith("-") and text != "-":
-            place += 1
-        else:
-            if not given:
-                scripts.append(text)
-                given = True
-            place += 1
+            if not _SED_OPTION.fullmatch(text):
+                return _ask("sed.option", "the sed script is read from a file or not given plainly")
+        elif not given:
+            scripts.append(text)
+            given = True
+        place += 1
     if all(script is not None and len(script) < 2000 and _SED.fullmatch(script) for script in scripts):
         return None
     return _ask("sed.script", "the sed script may write files or run commands")
@@ -117,8 +123,8 @@ def _tar(words: Words) -> Finding | None:
         text = word.text
         if text is None or any(mark in text for mark in "*?["):
             return _ask("tar.unknown", "a name tar gets may be read as an option")
-        bundled = place == 0 and not text.startswith("-")
-        if _TAR_DANGER.fullmatch("-" + text if bundled else text):
+        option = text.startswith("-") or place == 0
+        if option and not (_TAR_LETTERS.fullmatch(text) or _TAR_OPTIONS.fullmatch(text)):
             return _ask("tar.option", "this option of tar may run a program or leave the directory")
     return None
 
@@ -140,13 +146,30 @@ def _link(words: Words) -> Finding | None:
 
 def _make(words: Words) -> Finding | None:
     for word in words[1:]:
-        text = word.text or ""
-        if (
-            word.text is None
-            or re.match(r"-[A-Za-z]*[fCEI]|--(?:fi|ma|ev|dir|incl)|SHELL|\.SHELLFLAGS|MAKE", text)
-            or re.search(r"[`$;|&<>]", text)
-        ):
+        text = word.text
+        if text is None or _MAKE_OPTION.match(text) or re.search(r"[`$;|&<>]", text):
             return _ask("make.option", "make is told to read other rules or gets shell text")
+        name, given, value = text.partition("=")
+        plain = not given or text.startswith("-")
+        if not plain and (name.startswith(("SHELL", ".", "MAKE")) or steers_code(name, Word(value))):
+            return _ask("make.variable", "make is told to use another program")
+    return None
+
+
+def _git(words: Words) -> Finding | None:
+    """A checkout of files looks like a checkout of a branch, and discards work."""
+    texts = [word.text or "" for word in words[1:]]
+    if texts[:1] != ["checkout"] or {"-b", "-B", "--orphan"} & set(texts):
+        return None
+    names = [text for text in texts[1:] if not text.startswith("-")]
+    if len(names) > 1 or any(re.search(r"\.\w{1,5}$", name) for name in names):
+        return _ask("git.checkout-files", "discards uncommitted work", irreversible=True)
+    return None
+
+
+def _two_files(words: Words) -> Finding | None:
+    if sum(not (word.text or "").startswith("-") or word.text == "-" for word in words[1:]) > 1:
+        return _ask("output.file", "the second file is written")
     return None
 
 
@@ -163,6 +186,9 @@ _CHECKS: Final[dict[str, Callable[[Words], Finding | None]]] = {
     "sleep": _sleep,
     "ln": _link,
     "make": _make,
+    "git": _git,
+    "uniq": _two_files,
+    "xxd": _two_files,
 }
 
 _TEXT_OPTIONS: Final[dict[str, frozenset[str]]] = {

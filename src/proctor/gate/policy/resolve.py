@@ -58,8 +58,8 @@ class Resolved:
     inline: bool = False
     #: Other spellings rules may name: the words before they were made canonical.
     spelled: list[Word] = field(default_factory=list)
-    #: The commands whose output or words it gets.
-    upstream: list[Simple] = field(default_factory=list)
+    #: Ids of the `Simple` commands whose output or words it gets.
+    upstream: frozenset[int] = frozenset()
 
     @property
     def argv(self) -> tuple[str | None, ...]:
@@ -107,7 +107,7 @@ def _read(script: Script, result: Resolution, depth: int) -> None:
         _strip(simple, list(simple.words), list(simple.settings), result, depth)
         for command in result.commands[first:]:
             if command.origin is simple:
-                command.upstream = [script.commands[place] for place in simple.sources]
+                command.upstream = frozenset(id(script.commands[place]) for place in simple.sources)
 
 
 def _bombs(script: Script) -> list[Finding]:
@@ -265,7 +265,20 @@ def _interpreter(command: Resolved) -> Resolved:
     return command
 
 
-_SPECIAL: Final = {"git": _git, "python": _python, **dict.fromkeys(_PLAIN_INTERPRETERS, _interpreter)}
+def _sourced(command: Resolved) -> Resolved:
+    """`source FILE` runs a file of the project in this very shell."""
+    command.script = len(command.words) > 1 and command.words[1].text is not None
+    command.inline = not command.script
+    return command
+
+
+_SPECIAL: Final = {
+    "git": _git,
+    "python": _python,
+    "source": _sourced,
+    ".": _sourced,
+    **dict.fromkeys(_PLAIN_INTERPRETERS, _interpreter),
+}
 
 # Names that are dangerous wherever the file lies and however they are spelled on a case-insensitive disk.
 _DANGEROUS: Final = listed(

@@ -17,6 +17,7 @@ from tree_sitter import Language, Node, Parser
 from proctor.gate.policy.characters import has_odd_blanks, refused_text
 from proctor.gate.policy.decision import Finding
 from proctor.gate.policy.findings import finding
+from proctor.gate.policy.heredoc import heredoc_is_clear
 from proctor.gate.policy.lists import listed
 from proctor.gate.policy.words import UNKNOWN, Variables, Word, WordReader
 
@@ -30,7 +31,6 @@ NOWHERE: Final = "\0"
 
 _BLANKS: Final = re.compile(rb"[ \t]+")
 _CONTINUED: Final = re.compile(rb"(?:[ \t]+\\\n)+[ \t]*|[ \t]*(?:\\\n[ \t]+)+")
-_DELIMITER: Final = re.compile(r"(['\"]?)([A-Za-z_]\w*)\1")
 _EVALUATED: Final = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 _READS: Final = frozenset({"read", "getopts"})
 _ASSIGNS: Final = frozenset(
@@ -196,8 +196,9 @@ class _Walker:
         name = words[0].text if words else ""
         if name in _READS:
             for word in words[1:]:
-                self._variables.assign(word.text or "", None)
-                self._script.settings.append((word.text or "?", UNKNOWN))
+                if word.text is None or not word.text.startswith("-"):
+                    self._variables.assign(word.text or "", None)
+                    self._script.settings.append((word.text or "?", UNKNOWN))
         elif name is None or name in _ASSIGNS:
             self._variables.spoil()
 
@@ -304,31 +305,16 @@ class _Walker:
                 self._visit(child)
             elif child.is_named and child.type != "file_descriptor":
                 self._visit(child) if child.type in _HANDLERS else self._note("shell.heredoc", child.type)
-        if start is None or end is None or not self._heredoc_is_clear(start, body, end):
+        clear = (
+            start
+            and end
+            and heredoc_is_clear(self._source, (start.start_byte, start.end_byte), end.start_byte)
+        )
+        if not clear:
             self._note("shell.heredoc")
-        return []
-
-    def _heredoc_is_clear(self, start: Node, body: Node | None, end: Node) -> bool:
-        found = _DELIMITER.fullmatch(self._words.raw(start))
-        line_end = self._source.find(b"\n", start.end_byte)
-        if not found or line_end < 0 or self._source.count(b"<<", start.end_byte, line_end):
-            return False
-        place = line_end + 1
-        strip = self._source[start.start_byte - 3 : start.start_byte].endswith(b"-")
-        for line in self._source[place:].split(b"\n"):
-            if (line.lstrip(b"\t") if strip else line).decode() == found[2]:
-                break
-            place += len(line) + 1
-        if not place <= end.start_byte <= place + (8 if strip else 0):
-            return False
-        text = self._source[line_end + 1 : place]
-        if not found[1] and (
-            b"\\" in text or b"`" in text or b"$(" in text or b"${" in text or b"$[" in text
-        ):
             if body is not None:
                 self._each(body)
-            return False
-        return True
+        return []
 
     # ── structure ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -439,9 +425,16 @@ class _Walker:
             elif kind == "test_operator":
                 self._operator(node, self._words.raw(child), double=double)
             elif child.is_named and kind not in {"regex", "extglob_pattern"}:
-                self._words.read(child)
+                word = self._words.read(child)
+                if not double and not (word.quoted or word.harmless or word.text is not None):
+                    self._bare_operand(child)
             elif child.is_named:
                 self._pattern(child)
+
+    def _bare_operand(self, node: Node) -> None:
+        """An unquoted value in `[ ]` may become several words, `-v` among them, which evaluates what follows."""
+        if self._words.raw(node) not in {"$#", "$?", "$$", "$!"}:
+            self._note("shell.subscript", self._words.raw(node))
 
     def _operator(self, node: Node, operator: str, *, double: bool) -> None:
         if operator in {"-v", "-R"}:

@@ -48,6 +48,8 @@ class _Spec:
     values: frozenset[str] = frozenset()
     pattern: str = ""
     positionals: int = 0
+    #: Options that already belong to what is run.
+    stops: frozenset[str] = frozenset()
 
 
 def _spec(flags: str = "", values: str = "", pattern: str = "", positionals: int = 0) -> _Spec:
@@ -80,6 +82,10 @@ _SPECS: Final[dict[str, _Spec]] = {
     "noglob": _spec(),
     "catchsegv": _spec(),
     "setarch": _spec("-R", "", "", 1),
+    "nyc": _spec(),
+    "c8": _spec(),
+    "ccache": _spec(),
+    "sccache": _spec(),
     "xargs": _spec(
         "-0 -r -t -x --null --no-run-if-empty --verbose --exit -0r -r0",
         "-n -P -L -d -s --max-args --max-procs --max-lines --delimiter -I",
@@ -102,17 +108,15 @@ _PAIRS: Final[dict[tuple[str, str], _Spec]] = {
     ("yarn", "exec"): _spec("--"),
     ("npm", "exec"): _spec("--no --"),
     ("mise", "exec"): _spec("--"),
-    ("coverage", "run"): _spec(
-        "--branch -p --parallel-mode -a --append", "", r"--(?:source|omit|include)=[\w.,/*]+"
-    ),
 }
 _ENV: Final = _spec("-i --ignore-environment - -0 --null -v --debug", "-u --unset", r"--unset=\w+|-u\w+")
-_NPX: Final = _spec("--no-install --no -y --yes -q --quiet --")
-_SHELL: Final = _spec(
-    "--norc --noprofile --posix --login -l -e -x -u -v -f -n -eu -ex -eux -xe -ue -o-",
-    "-o +o",
-    r"-[celuvxfnp]+|--rcfile=.*\0",
+_COVERAGE: Final = _Spec(
+    frozenset({"--branch", "-p", "--parallel-mode", "-a", "--append"}),
+    pattern=r"--(?:source|omit|include)=[\w.,/*]+",
+    stops=frozenset({"-m"}),
 )
+_NPX: Final = _spec("--no-install --no -y --yes -q --quiet --")
+_SHELL: Final = _spec("--norc --noprofile --posix --login", "-o +o", r"-[celuvxfn]+")
 _EXTRA: Final = frozenset({"env", "npx", "bunx", "eval", "trap", "find", "fd", "busybox", "toybox"})
 
 
@@ -136,7 +140,8 @@ def is_wrapper(name: str, words: Sequence[Word]) -> bool:
         return not (name == "command" and len(words) > 1 and words[1].text in {"-v", "-V"})
     if name in _EXTRA or name in SHELLS:
         return True
-    return len(words) > 1 and (name, words[1].text or "") in _PAIRS
+    pair = (name, (words[1].text or "") if len(words) > 1 else "")
+    return pair in _PAIRS or pair == ("coverage", "run")
 
 
 def unwrap(name: str, words: Sequence[Word]) -> Unwrapped:
@@ -146,6 +151,9 @@ def unwrap(name: str, words: Sequence[Word]) -> Unwrapped:
     special = _SPECIAL.get(name)
     if special is not None:
         return special(words)
+    if (name, words[1].text if len(words) > 1 else "") == ("coverage", "run"):
+        rest = _after_options(words[2:], _COVERAGE)
+        return Unwrapped(lost=True) if rest is None else Unwrapped(commands=[[Word("python"), *rest]])
     pair = _PAIRS.get((name, words[1].text or "")) if len(words) > 1 else None
     if pair is not None:
         return _inner(words[2:], pair)
@@ -178,7 +186,7 @@ def _after_options(words: Sequence[Word], spec: _Spec) -> Sequence[Word] | None:
             return words[place:]
         if text == "--":
             return words[place + 1 :]
-        if not text.startswith(("-", "+")) or text == "-":
+        if not text.startswith(("-", "+")) or text == "-" or text in spec.stops:
             return words[place:]
         if text in spec.values:
             place += 2
