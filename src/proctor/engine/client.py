@@ -17,6 +17,7 @@ from typing import Any
 
 from proctor import __version__
 from proctor.config import Paths, Settings
+from proctor.engine import address
 from proctor.protocol.errors import SupervisorUnavailableError
 
 __all__ = ["Hello", "ask", "ensure", "greet", "stop", "wake"]
@@ -43,7 +44,7 @@ def ask(paths: Paths, request: dict[str, Any], *, seconds: float = ANSWER_SECOND
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as line:
         line.settimeout(seconds)
         try:
-            line.connect(str(paths.socket))
+            address.connect(line, paths.socket)
             line.sendall(json.dumps(request).encode() + b"\n")
             answer: dict[str, Any] = json.loads(_read_line(line))
         except (FileNotFoundError, ConnectionError):

@@ -21,6 +21,7 @@ from typing import Any
 from loguru import logger
 
 from proctor import __version__
+from proctor.engine.address import bind
 from proctor.engine.executor import Executor
 from proctor.protocol.errors import ProctorError
 from proctor.protocol.events import Draft, EventStatus
@@ -119,8 +120,7 @@ class Supervisor:
         """Run behind the user's socket."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.unlink(missing_ok=True)  # we hold the lock: whoever made it is gone
-        server = await asyncio.start_unix_server(self._connected, path, limit=MAX_REQUEST)
-        path.chmod(0o600)
+        server = await asyncio.start_unix_server(self._connected, sock=bind(path), limit=MAX_REQUEST)
         try:
             async with server:
                 await self.run()
