@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,21 @@ def prepare(place: Path, model: str, env: dict[str, str]) -> tuple[Worktree, Att
     return tree, request
 
 
+def shown(tree: Worktree, name: str) -> str:
+    """What the repository holds under a name."""
+    return subprocess.run(
+        ["git", "show", name], cwd=tree.common, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def wait_there(path: Path, seconds: float = 60.0) -> None:
+    """Wait until a file has appeared."""
+    deadline = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.05)
+
+
 async def becomes_a_commit(
     driver: Driver, tree: Worktree, request: AttemptRequest
 ) -> tuple[list[AgentEvent], AttemptEnd]:
@@ -60,16 +76,13 @@ async def becomes_a_commit(
     assert end.native_id == run.native_id
     commit = tree.commit_all("Say hello", "proctor/task_1")
     assert commit is not None
-    shown = subprocess.run(
-        ["git", "show", f"{commit.branch}:hello.txt"], cwd=tree.common, capture_output=True, text=True
-    )
-    assert shown.stdout == "hi\n"
+    assert shown(tree, f"{commit.branch}:hello.txt") == "hi\n"
     assert run.identity is not None
     assert survivors(run.identity) == []
     return events, end
 
 
-async def resumes_after_kill(driver: Driver, tree: Worktree, request: AttemptRequest) -> None:
+async def resumes_after_kill(driver: Driver, tree: Worktree, request: AttemptRequest) -> AttemptEnd:
     """SIGKILL in the middle of a command; the same conversation goes on and the first work is still there."""
     write = {"tool": "write", "path": str(tree.path / "one.txt"), "content": "1\n"}
     note = tree.path.parent / "running"
@@ -80,8 +93,7 @@ async def resumes_after_kill(driver: Driver, tree: Worktree, request: AttemptReq
             if run.native_id and note.exists():
                 break
         assert run.identity is not None
-        while not note.exists():
-            await asyncio.sleep(0.05)
+        await asyncio.to_thread(wait_there, note)
         os.kill(run.identity.pid, 9)
         first = await run.end()
     assert first.outcome is Outcome.INTERRUPTED, first
@@ -93,3 +105,4 @@ async def resumes_after_kill(driver: Driver, tree: Worktree, request: AttemptReq
     assert second.outcome is Outcome.SUCCEEDED, second
     assert second.native_id == first.native_id
     assert sorted(path.name for path in tree.path.iterdir() if path.name != ".git") == ["one.txt", "two.txt"]
+    return second

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from proctor.agents import keeper
 from proctor.agents.identity import ProcessIdentity, find_and_kill, survivors
 from proctor.agents.process import Command, Exit, Kept, keep
-from tests.agents.trees import DAEMON, PYTHON, REFORK, alive, living, wait_for, wait_gone
+from tests.agents.trees import DAEMON, PYTHON, REFORK, alive, living, noted, wait_for, wait_gone
 
 linux = pytest.mark.usefixtures("on_linux")
 PARENT = """
@@ -111,7 +113,7 @@ async def test_tree_ends_with_the_agent(tmp_path: Path, program: str) -> None:
         await kept.start(python(program, str(note), cwd=tmp_path))
         exit_ = await kept.wait()
         assert exit_ == Exit(0)
-        assert not alive(int(note.read_text()) or -1)
+        assert not alive(noted(note))
     assert living(str(note)) == []
 
 
@@ -163,7 +165,7 @@ def test_tree_ends_when_the_supervisor_is_killed(tmp_path: Path, program: str) -
     assert wait_gone(identity.pid)
     assert survivors(identity) == []
     assert living(str(note)) == []
-    assert not alive(int(note.read_text()) or -1)
+    assert not alive(noted(note))
 
 
 @linux
@@ -219,3 +221,30 @@ async def test_many_at_once_leave_nothing(tmp_path: Path) -> None:
         tasks = [group.create_task(one(number)) for number in range(10)]
     assert len(tasks) == len(results)
     assert all(results[n] == (f"{n}\n".encode(), Exit(n)) for n in range(10))
+
+
+@linux
+async def test_cancellation_while_spawning_leaves_nothing() -> None:
+    """A caller that gives up before the keeper runs leaves neither process nor descriptor."""
+    before = len(os.listdir("/proc/self/fd"))
+    for delay in (0.0, 0.0005, 0.002, 0.01, 0.03):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay), keep():
+                await asyncio.sleep(0)
+                raise TimeoutError
+    deadline = time.monotonic() + 10
+    while _keepers() and time.monotonic() < deadline:  # noqa: ASYNC110 - there is nothing to wait on
+        await asyncio.sleep(0.05)
+    assert _keepers() == []
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def _keepers() -> list[int]:
+    """Keepers of this very process; other test processes have their own."""
+    return [pid for pid in living(keeper.__file__) if _parent(pid) == os.getpid()]
+
+
+def _parent(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0

@@ -48,7 +48,8 @@ async def test_task_becomes_a_commit(driver: ClaudeDriver, prepared: tuple[Workt
 
 async def test_resumes_after_sigkill(driver: ClaudeDriver, prepared: tuple[Worktree, AttemptRequest]) -> None:
     """The preset id survives the kill of everything."""
-    await resumes_after_kill(driver, *prepared)
+    end = await resumes_after_kill(driver, *prepared)
+    assert end.final_text == "Went on."
 
 
 @pytest.mark.parametrize(

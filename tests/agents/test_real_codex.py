@@ -59,7 +59,8 @@ async def test_task_becomes_a_commit(driver: CodexDriver, prepared: tuple[Worktr
 
 async def test_resumes_after_sigkill(driver: CodexDriver, prepared: tuple[Worktree, AttemptRequest]) -> None:
     """The thread id from the first event is enough to go on."""
-    await resumes_after_kill(driver, *prepared)
+    end = await resumes_after_kill(driver, *prepared)
+    assert end.final_text == "Went on."
 
 
 @pytest.mark.parametrize(("status", "failure"), [(401, Failure.AUTH), (429, Failure.RATE_LIMIT)])

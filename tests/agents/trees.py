@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["DAEMON", "REFORK", "living", "wait_for", "wait_gone"]
+__all__ = ["DAEMON", "PYTHON", "REFORK", "alive", "living", "noted", "wait_for", "wait_gone"]
 
 # Two forks, its own session, an empty environment: nothing but the parent link of a subreaper finds it.
 DAEMON = """
@@ -59,6 +59,11 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def noted(path: Path) -> int:
+    """The pid a program wrote down; -1 when it was killed while writing or has not written one."""
+    return int(path.read_text() or 0) or -1
 
 
 def wait_for(path: Path, seconds: float = 10.0) -> str:

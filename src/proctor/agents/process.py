@@ -280,33 +280,40 @@ async def keep(mark: str | None = None) -> AsyncIterator[Kept]:
 
 
 async def _spawn(mark: str) -> Kept:
-    ours, theirs = socket.socketpair()
+    with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+        ends, given = _channels(ours, theirs)
+        stdin, stdout, stderr, control = given
+        future = SPAWNER.spawn(
+            [sys.executable, "-I", "-S", keeper.__file__, str(control)],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=(control,),
+            start_new_session=True,
+            cwd="/",
+        )
+        # Should we be cancelled here, the keeper finds its control socket closed and ends by itself.
+        ours.callback(future.add_done_callback, _reap_late)
+        child = await asyncio.wrap_future(future)
+        ours.pop_all()
+        return Kept(child, mark, ends)
+
+
+def _channels(
+    ours: contextlib.ExitStack, theirs: contextlib.ExitStack
+) -> tuple[_Ends, tuple[int, int, int, int]]:
+    """Open control socket and pipes; each stack closes one side."""
+    control, keepers = socket.socketpair()
+    control.setblocking(False)
+    ours.callback(control.close)
+    theirs.callback(keepers.close)
     pipes = [os.pipe() for _ in range(3)]
     (child_in, stdin), (stdout, child_out), (stderr, child_err) = pipes
-    ours.setblocking(False)
-    future = SPAWNER.spawn(
-        [sys.executable, "-I", "-S", keeper.__file__, str(theirs.fileno())],
-        stdin=child_in,
-        stdout=child_out,
-        stderr=child_err,
-        pass_fds=(theirs.fileno(),),
-        start_new_session=True,
-        cwd="/",
-    )
-    try:
-        child = await asyncio.wrap_future(future)
-    except BaseException:
-        # The keeper, if it comes to life, finds its control socket closed and ends by itself.
-        future.add_done_callback(_reap_late)
-        ours.close()
-        for number in (stdin, stdout, stderr):
-            os.close(number)
-        raise
-    finally:
-        theirs.close()
-        for number in (child_in, child_out, child_err):
-            os.close(number)
-    return Kept(child, mark, _Ends(ours, stdin, stdout, stderr))
+    for number in (stdin, stdout, stderr):
+        ours.callback(os.close, number)
+    for number in (child_in, child_out, child_err):
+        theirs.callback(os.close, number)
+    return _Ends(control, stdin, stdout, stderr), (child_in, child_out, child_err, keepers.fileno())
 
 
 def _reap_late(future: Future[subprocess.Popen[bytes]]) -> None:
