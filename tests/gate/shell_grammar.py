@@ -58,6 +58,20 @@ _TEXTS = (
     "echo '{}' | while read -r l; do eval \"$l\"; done", "read -r l <<< '{}'; $l", "set -- {}; \"$@\"", "set -- {}; $1 $2", "f() {{ \"$@\"; }}; f {}", "command eval '{}'",
     "echo \"$(echo \"$({})\")\"", "echo $(ls; {})", "echo \"a $(ls # c\n{})\"", "cat <(ls) <({})", "echo \"${{Z:-\"$({})\"}}\"", "echo ${{Z/a/$({})}}", "echo ${{Z#$({})}}",
 )  # fmt: skip
+# Here the dangerous text is only data: these are allowed as they stand, and one lost quote would set it free.
+_DATA = (
+    "echo '{}'", 'echo "{}"', "echo a '{}' b", "grep '{}' f", "ls # {}", "# {}\nls", "printf %s '{}'", "A='{}' ls", "A='{}'", "echo 'a' '{}' \"b\"",
+    "cat <<'E'\n{}\nE", "cat <<'E'\n{}\nE\nls", "cat <<E\n{}\nE", "cat <<-'E'\n\t{}\n\tE", "cat <<'E' | sort\n{}\nE", "git commit -m '{}'", "git commit -m \"{}\"",
+    "[[ a == '{}' ]]", "[ a = '{}' ]", "test a = '{}'", "case '{}' in a) ls;; esac", "echo \"a '{}' b\"", "echo 'a \"{}\" b'", "for i in '{}' b; do echo a; done",
+    "echo ${{A:-a}} '{}'", "cat <<< '{}'", "ls; echo '{}'; pwd", "ls | grep '{}' | sort", "(echo '{}')", "{{ echo '{}'; }}", "if [ a = '{}' ]; then ls; fi", "echo \\\n '{}'",
+    "echo \"$A\" '{}' \"$B\"", "echo $(echo '{}')", "echo \"$(echo '{}')\"", "f() {{ echo '{}'; }}; f", "cat <(echo '{}')", "bash -c 'echo a' '{}'", "sh -c \"echo '{}'\"",
+    "sed -n 1p f # {}", "awk '{{print $1}} # {}' f", "find . -name '{}'", "echo '{}' > g", "cat f > g # {}", "echo '{}' | sort", "A=1 B='{}' ls", "echo ''\"{}\"''", "echo a\"{}\"b",
+    "[[ 'a' =~ '{}' ]]", "echo '{}'\nls", "ls\n# {}\npwd", "export A='{}'", "eval \"echo '{}'\"", "echo {{a,b}} '{}'", "echo `echo '{}'`", "while false; do echo '{}'; done",
+)  # fmt: skip
+_DATA_PAYLOADS = (
+    "; rm x;", ";rm x", "rm x", "\nrm x\n", " | rm x", "&& rm x &&", "& rm x &", "; rm x #", "|| rm x", "\\\nrm x", "\n rm x #", "; rm x; echo ", "\nE\nrm x\n", "\\;rm x;",
+    ";{ rm x; }", ";(rm x)", "\\'; rm x; ", "\\\"; rm x; ", "! rm x", "\n\\rm x\n", "; \\rm x;", "a\n\\rm x",
+)  # fmt: skip
 _TRICKS = " \t\n\\'\"`$(){}[]<>|&;#!*?=,-a1"
 
 
@@ -69,12 +83,23 @@ class Grammar:
 
     def line(self) -> str:
         """Make one line; about half are mutated."""
+        if self._dice.random() < 0.5:
+            return self._data()
         text = self._nested(self._dice.randint(0, 3))
         if self._dice.random() < 0.35:
             text = f"{self._dice.choice(_BENIGN)}{self._dice.choice(_SEPARATORS)}{text}"
         if self._dice.random() < 0.25:
             text = f"{text}{self._dice.choice(_SEPARATORS)}{self._dice.choice(_BENIGN)}"
         for _ in range(self._dice.choice((0, 0, 0, 1, 1, 2, 4))):
+            text = self._mutated(text)
+        return text
+
+    def _data(self) -> str:
+        """Make a line that holds the dangerous text as data, and break its quoting here and there."""
+        text = self._dice.choice(_DATA).format(self._dice.choice(_DATA_PAYLOADS))
+        if self._dice.random() < 0.2:
+            text += self._dice.choice(_SEPARATORS) + self._dice.choice(_DATA).format(self._dice.choice(_DATA_PAYLOADS))
+        for _ in range(self._dice.choice((0, 1, 1, 1, 2, 2, 3))):
             text = self._mutated(text)
         return text
 
