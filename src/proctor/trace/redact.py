@@ -119,7 +119,7 @@ class Redactor:
         for key, item in v.items():
             name = self.text(key) if isinstance(key, str) else key
             hide = isinstance(key, str) and (_names_secret(key) or _names_secret(name))
-            while name != key and name in out:
+            while name in out:
                 name += "+"  # two keys under one mark: keep both entries
             out[name] = self._walk(item, seen, depth, hide=hide)
         return out

@@ -13,7 +13,6 @@ import functools
 import re
 import threading
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import Any, Protocol
 
 from proctor.trace.redact_rules import KEY_NAMES, PII_RULES, SECRET_KEY, SECRET_RULES, Rule
@@ -142,7 +141,7 @@ class FastGate:
     """
 
     def __init__(
-        self, hyperscan: ModuleType, *, pii: bool, literals: Sequence[str] = (), warm_up: int = WARM_UP
+        self, hyperscan: Any, *, pii: bool, literals: Sequence[str] = (), warm_up: int = WARM_UP
     ) -> None:
         self.fast = True
         self._error: type[Exception] = hyperscan.HyperscanError

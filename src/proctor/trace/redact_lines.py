@@ -68,6 +68,8 @@ def _whole(spans: Iterable[tuple[int, int]], line: str, marks: Marks) -> Iterato
     """Spans grown to the end of their word and over marks they cut; marks alone are done with."""
     behind = 0
     for first, last in spans:
+        if first < behind:
+            continue  # before the loop below, or many finds in one long word would each run to its end
         start, end = marks.grow(first, last)
         while end < len(line) and line[end] in _WORD:
             end += 1
@@ -150,6 +152,6 @@ class LineRedactor:
 
     def _close(self) -> str:
         """The line as far as the key went, with the key as a mark."""
-        mark = self._rules.marker.of("private-key", "".join(self._key).rstrip("\n"))
+        mark = self._rules.marker.of("pem", "".join(self._key).rstrip("\n"))
         line, self._before, self._key = self._before + mark, "", []
         return line

@@ -80,7 +80,7 @@ _GITLAB = ("glpat-", "gldt-", "glrt-", "glptt-", "glcbt-", "glsoat-")
 _NAME_KEYWORDS = ("pass", "pwd", "secret", "token", "credential", *_KEYS)
 
 SECRET_RULES: tuple[Rule, ...] = (
-    Rule("private-key", PEM_BEGIN, raw=("PRIVATE KEY",), finder=pem_spans),
+    Rule("pem", PEM_BEGIN, raw=("PRIVATE KEY",), finder=pem_spans),
     Rule("anthropic", _B + r"sk-ant-[A-Za-z0-9_-]{16,255}", words=("sk-ant-",)),
     Rule("openai", _B + r"sk-(?:proj-|svcacct-|admin-|or-v1-)?[A-Za-z0-9_-]{20,255}", words=("sk-",)),
     Rule("github", _B + r"gh[pousr]_[A-Za-z0-9]{30,255}", words=("ghp_", "gho_", "ghu_", "ghs_", "ghr_")),
