@@ -27,8 +27,8 @@ class Bubblewrap:
     size: bool = True
 
 
-def bwrap_argv(bwrap: Bubblewrap, spec: Spec, plan: list[Mount], cwd: str) -> list[str]:
-    """Build the whole command line."""
+def bwrap_argv(bwrap: Bubblewrap, spec: Spec, plan: list[Mount]) -> list[str]:
+    """Build the whole command line for a spec with resolved paths."""
     words = [
         bwrap.path,
         "--die-with-parent",
@@ -46,7 +46,7 @@ def bwrap_argv(bwrap: Bubblewrap, spec: Spec, plan: list[Mount], cwd: str) -> li
     if spec.network is Network.FULL:
         words += [word for path in _RESOLVERS for word in ("--ro-bind-try", path, path)]
     words += ["--seccomp", str(SECCOMP_FD), "--json-status-fd", str(REPORT_FD), "--block-fd", str(GATE_FD)]
-    return [*words, "--chdir", cwd, "--", *spec.argv]
+    return [*words, "--chdir", spec.cwd, "--", *spec.argv]
 
 
 def _mount(bwrap: Bubblewrap, mount: Mount, temporary: int) -> list[str]:

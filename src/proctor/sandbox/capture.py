@@ -58,7 +58,8 @@ def _whole_end(data: bytes) -> int:
 
 def _whole_start(data: bytes) -> int:
     """Skip at most three continuation bytes of a character whose beginning is missing."""
-    return next((i for i, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
+    nowhere = len(data) if len(data) < 4 else 0  # four in a row are no character at all
+    return next((i for i, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), nowhere)
 
 
 class Stream:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import platform
 import stat
@@ -141,6 +142,7 @@ def _op(code: int, k: int, yes: int = 0, no: int = 0) -> bytes:
     return struct.pack("=HBBI", code, yes, no, k)
 
 
+@functools.cache
 def seccomp_program(*, sockets: str) -> bytes:
     """Build the filter: no user namespaces, io_uring, kernel keys, modules; sockets `all`, `inet` or `none`.
 

@@ -39,11 +39,13 @@ class _Tree:
         self.child = child
         self.limits: dict[str, Any] = job["limits"]
         self.polled = any(self.limits.get(name) for name in ("memory_mb", "cpu_percent", "processes"))
+        self.quiet: bool = job["quiet"]
         self.wrappers: int = job["wrappers"]
         self.began = time.monotonic()
         seconds = self.limits.get("seconds")
         self.deadline: float | None = None if seconds is None else self.began + seconds
         self.kill_at: float | None = None
+        self.next_look = self.began + _TICK
         self.exit: int | None = None
         self.killed_for: str | None = None
         self.reaped_cpu = 0.0
@@ -108,7 +110,9 @@ class Keeper:
             for fd in fds:
                 os.close(fd)
         tree = _Tree(job, child)
-        self.channel.send({"ev": "started", "pid": tree.leader, "start_time": procfs.start_time(tree.leader)})
+        if not tree.quiet:
+            began = procfs.start_time(tree.leader)
+            self.channel.send({"ev": "started", "pid": tree.leader, "start_time": began})
         self._watch(tree)
         self._finish(tree)
 
@@ -125,9 +129,11 @@ class Keeper:
                 self._obey(tree, message)
 
     def _pause(self, tree: _Tree) -> float | None:
-        ends = [moment for moment in (tree.kill_at or tree.deadline,) if moment is not None]
-        waits = [moment - time.monotonic() for moment in ends] + ([_TICK] if tree.polled else [])
-        return max(0.0, min(waits)) if waits else None
+        """How long nothing needs doing; None while only the owner or a death can change anything."""
+        moments = [tree.kill_at if tree.kill_at is not None else tree.deadline]
+        moments += [tree.next_look] if tree.polled and tree.kill_at is None else []
+        known = [moment for moment in moments if moment is not None]
+        return max(0.0, min(known) - time.monotonic()) if known else None
 
     def _obey(self, tree: _Tree, message: dict[str, Any]) -> None:
         if message["op"] == "stop":
@@ -148,8 +154,10 @@ class Keeper:
 
     def _keep_limits(self, tree: _Tree) -> None:
         limits = tree.limits
-        if tree.kill_at is not None or not tree.polled:
+        now = time.monotonic()
+        if tree.kill_at is not None or not tree.polled or now < tree.next_look:
             return
+        tree.next_look = now + _TICK
         pids = procfs.tree(os.getpid(), skip=tree.wrappers)
         look = procfs.sample(pids)
         tree.peak = max(tree.peak, look.resident)
@@ -194,7 +202,8 @@ class Keeper:
     def _finish(self, tree: _Tree) -> None:
         """End whoever outlived the leader, prove it, and tell the owner."""
         if tree.exit is not None:
-            self.channel.send({"ev": "exit", "code": tree.exit})
+            if not tree.quiet:
+                self.channel.send({"ev": "exit", "code": tree.exit})
             self._drain(tree)
         begun = time.monotonic()
         survivors = self._end_everything(tree)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from proctor.sandbox.paths import SYSTEM_ROOTS, carve, within
@@ -15,20 +14,17 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/de
 
 def landlock_rules(spec: Spec, temporary: str) -> dict[str, Any]:
     """Say what the command may read and write; what is not named is closed."""
-    hidden = tuple(os.path.realpath(path) for path in spec.hidden)
-    read = carve((*SYSTEM_ROOTS, *spec.readable, spec.cwd), hidden)
-    write = [*(os.path.realpath(path) for path in spec.writable), temporary, *_DEVICES]
+    read = carve((*SYSTEM_ROOTS, *spec.readable, spec.cwd), spec.hidden)
+    write = [*spec.writable, temporary, *_DEVICES]
     return {"read": read, "write": write, "network": spec.network is Network.FULL}
 
 
 def landlock_missing(spec: Spec, abi: int) -> tuple[str, ...]:
     """What does not hold at this level."""
-    roots = [os.path.realpath(path) for path in spec.writable]
-    hidden = [
-        path for path in map(os.path.realpath, spec.hidden) if any(within(path, root) for root in roots)
-    ]
+    hidden = [path for path in spec.hidden if any(within(path, root) for root in spec.writable)]
     metadata = "modes, owners and times of files outside can be changed"
-    missing = [metadata, 
+    missing = [
+        metadata,
         "processes of the user can be listed",
         "git hooks and protected files are compared after, not locked",
     ]

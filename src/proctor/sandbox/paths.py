@@ -1,25 +1,36 @@
 """Which parts of the file system a command sees: one plan, from which each mechanism builds its own rules.
 
 Deeper paths win over their parents, so a worktree inside a hidden directory is writable and its hooks are not.
-Every path is resolved first: a rule on a symbolic link would protect the link and not what it names.
+Every path is resolved first (`resolved`): a rule on a symbolic link would protect the link, not its target.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import stat
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from proctor.sandbox.spec import Spec, SpecError
 
-__all__ = ["SYSTEM_ROOTS", "Kind", "Mount", "carve", "language_homes", "mounts", "secret_paths", "within"]
+__all__ = [
+    "SYSTEM_ROOTS",
+    "Kind",
+    "Mount",
+    "carve",
+    "language_homes",
+    "mounts",
+    "resolved",
+    "secret_paths",
+    "within",
+]
 
 SYSTEM_ROOTS = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/snap"),
     *("/proc", "/dev", "/sys", "/var/lib/dpkg", "/var/cache/fontconfig", "/home/linuxbrew"),
 )
-_TEMPORARY = ("/tmp", "/var/tmp", "/run")  # noqa: S108 - these are replaced by private ones
+_TEMPORARY = ("/tmp", "/run")  # noqa: S108 - these are replaced by private ones
 _CARVE_CAP = 4096
 
 
@@ -47,6 +58,25 @@ def within(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip("/") + "/")
 
 
+def resolved(spec: Spec) -> Spec:
+    """The same command with every path resolved, once; the other functions here rely on it."""
+    known: dict[str, str] = {}
+
+    def real(path: str) -> str:
+        if path not in known:
+            known[path] = os.path.realpath(path)
+        return known[path]
+
+    return replace(
+        spec,
+        cwd=real(spec.cwd),
+        writable=tuple(map(real, spec.writable)),
+        readable=tuple(map(real, spec.readable)),
+        hidden=tuple(map(real, spec.hidden)),
+        protected=tuple(map(real, spec.protected)),
+    )
+
+
 def mounts(spec: Spec, guarded: tuple[str, ...], anchors: tuple[str, ...]) -> list[Mount]:
     """Plan the view: parents before children, only rules that change something, only paths that exist.
 
@@ -62,8 +92,7 @@ def mounts(spec: Spec, guarded: tuple[str, ...], anchors: tuple[str, ...]) -> li
         Kind.HIDDEN: spec.hidden,
     }
     for kind in order:
-        for given in groups[kind]:
-            path = os.path.realpath(given)
+        for path in groups[kind]:
             _check(path, kind, wanted)
             # A working directory that is writable by another rule stays so.
             if kind is not Kind.READABLE or path not in wanted:
@@ -74,7 +103,7 @@ def mounts(spec: Spec, guarded: tuple[str, ...], anchors: tuple[str, ...]) -> li
 def _check(path: str, kind: Kind, wanted: dict[str, Kind]) -> None:
     if kind is Kind.WRITABLE and path == "/":
         raise SpecError(problem="the whole file system cannot be writable", cure="Name the workspace.")
-    if kind is Kind.WRITABLE and not Path(path).exists():
+    if kind is Kind.WRITABLE and not os.access(path, os.F_OK):
         raise SpecError(problem=f"the writable path {path} does not exist", cure="Make it first.")
     if kind is Kind.HIDDEN and wanted.get(path) is Kind.WRITABLE:
         raise SpecError(problem=f"{path} cannot be both writable and hidden", cure="Choose one.")
@@ -88,9 +117,16 @@ def _effective(wanted: dict[str, Kind]) -> list[Mount]:
         pointless = kind in {Kind.TEMPORARY, Kind.HIDDEN} and masked
         pointless = pointless or (kind is Kind.READABLE and not masked)
         pointless = pointless or (kind is Kind.PROTECTED and not _open(over))
-        if not pointless and Path(path).exists():
-            plan.append(Mount(path, kind, Path(path).is_dir()))
+        if not pointless and (mode := _mode(path)) is not None:
+            plan.append(Mount(path, kind, stat.S_ISDIR(mode)))
     return plan
+
+
+def _mode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mode  # noqa: PTH116 - called for every path of every command
+    except OSError:
+        return None
 
 
 def _covering(path: str, plan: list[Mount]) -> Mount | None:
@@ -108,7 +144,7 @@ def carve(roots: tuple[str, ...], hidden: tuple[str, ...]) -> list[str]:
     A directory on the way to a hidden path is replaced by its entries; beyond a cap it is left out whole.
     """
     found: list[str] = []
-    queue = [os.path.realpath(root) for root in roots]
+    queue = [root for root in roots if os.access(root, os.F_OK) and not os.path.islink(root)]  # noqa: PTH114
     while queue:
         path = queue.pop()
         if any(within(path, secret) for secret in hidden):

@@ -1,6 +1,6 @@
 """From a spec and a level to a job for the keeper: mounts or rules, private /tmp, limits, memory of what is guarded.
 
-Blocking (files are looked at): called in a thread. `clear` takes everything away again.
+Looks at names but reads nothing long. `clear` takes everything away again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from proctor.sandbox import bubblewrap, confine, probe
 from proctor.sandbox.cgroup import Group, make_group
 from proctor.sandbox.landlock import landlock_missing, landlock_rules
-from proctor.sandbox.paths import mounts
+from proctor.sandbox.paths import Kind, Mount, mounts, resolved
 from proctor.sandbox.process import MARK, Job, TreeLimits
 from proctor.sandbox.protected import Memory, git_anchors, git_guarded
 from proctor.sandbox.seatbelt import UNTESTED, seatbelt_argv
@@ -23,6 +23,7 @@ from proctor.sandbox.spec import Confinement, Level, Network, Spec, SpecError
 
 __all__ = ["Prepared", "prepare"]
 
+_REACHABLE = "the host's loopback and abstract sockets are reachable"
 _OPEN = (
     "files outside the workspace can be read and written",
     "the network is open",
@@ -50,42 +51,59 @@ class Prepared:
         self.extra = []
         if self.group is not None:
             self.group.remove()
+
+    def clear_temporary(self) -> None:
+        """Remove the private /tmp; may take long, so called in a thread when it is not empty."""
         if self.temporary is not None:
             shutil.rmtree(self.temporary, ignore_errors=True)
 
+    def temporary_is_gone(self) -> bool:
+        """Remove it when it is empty, which is nearly always."""
+        if self.temporary is not None:
+            try:
+                os.rmdir(self.temporary)  # noqa: PTH106 - one system call
+            except OSError:
+                return False
+        return True
+
 
 def prepare(spec: Spec, level: Level, run_id: str) -> Prepared:
-    """Get everything ready for one run."""
+    """Get everything ready for one run; looks at names, reads nothing long."""
+    spec = resolved(spec)
     if not os.path.isdir(spec.cwd):  # noqa: PTH112 - one look at one path
         raise SpecError(problem=f"the directory {spec.cwd} does not exist", cure="Make it first.")
-    roots = tuple(os.path.realpath(path) for path in spec.writable)
-    guarded = git_guarded(roots)
-    memory = Memory((*guarded, *(os.path.realpath(path) for path in spec.protected)))
+    guarded = (*git_guarded(spec.writable), *spec.protected)
+    plan = mounts(spec, guarded, git_anchors(spec.writable))
     limits = spec.limits
     group = make_group(memory_mb=limits.memory_mb, cpu_percent=limits.cpu_percent, processes=limits.processes)
-    if level is Level.BWRAP:
-        return _wrapped(spec, memory, group, run_id, roots, guarded)
-    return _plain(spec, level, memory, group, run_id, guarded)
+    ready = _Ready(spec, level, run_id, guarded, plan, group)
+    return _wrapped(ready) if level is Level.BWRAP else _plain(ready)
 
 
-def _wrapped(
-    spec: Spec,
-    memory: Memory,
-    group: Group | None,
-    run_id: str,
-    roots: tuple[str, ...],
-    guarded: tuple[str, ...],
-) -> Prepared:
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """What both ways need."""
+
+    spec: Spec
+    level: Level
+    run_id: str
+    guarded: tuple[str, ...]
+    plan: list[Mount]
+    group: Group | None
+
+
+def _wrapped(ready: _Ready) -> Prepared:
+    spec, group = ready.spec, ready.group
     bwrap, _reason = probe.bubblewrap()
     assert bwrap is not None
-    plan = mounts(spec, guarded, git_anchors(roots))
-    argv = bubblewrap.bwrap_argv(bwrap, spec, plan, os.path.realpath(spec.cwd))
+    argv = bubblewrap.bwrap_argv(bwrap, spec, ready.plan)
     numbers = {"report": bubblewrap.REPORT_FD, "gate": bubblewrap.GATE_FD}
-    job = _job(spec, argv, "/", run_id, "/tmp", group, wrappers=bubblewrap.WRAPPERS, wrapper_fds=numbers)  # noqa: S108
-    missing = (
-        ("the host's loopback and abstract sockets are reachable",) if spec.network is Network.FULL else ()
-    )
+    job = _job(ready, argv, "/", "/tmp", wrappers=bubblewrap.WRAPPERS, wrapper_fds=numbers)  # noqa: S108
+    missing = [_REACHABLE] if spec.network is Network.FULL else []
     confinement = Confinement(Level.BWRAP, spec.network, (*missing, *_polled(spec, group)))
+    # What a mount locks cannot have changed; what was not there to be locked is compared.
+    locked = {mount.path for mount in ready.plan if mount.kind is Kind.PROTECTED}
+    memory = Memory(tuple(path for path in ready.guarded if path not in locked))
     return Prepared(job, confinement, memory, extra=[_seccomp_file()], group=group)
 
 
@@ -96,21 +114,20 @@ def _seccomp_file() -> int:
     return fd
 
 
-def _plain(
-    spec: Spec, level: Level, memory: Memory, group: Group | None, run_id: str, guarded: tuple[str, ...]
-) -> Prepared:
+def _plain(ready: _Ready) -> Prepared:
+    spec, level = ready.spec, ready.level
     temporary = os.path.realpath(tempfile.mkdtemp(prefix="proctor-"))
     argv, rules, net = list(spec.argv), None, spec.network
     missing: tuple[str, ...]
     if level is Level.LIMITS:
         missing, net = _OPEN, Network.FULL
     elif sys.platform == "darwin":
-        argv, missing = seatbelt_argv(spec, temporary, guarded), (UNTESTED,)
+        argv, missing = seatbelt_argv(spec, temporary, ready.guarded), (UNTESTED,)
     else:
         rules, missing = landlock_rules(spec, temporary), landlock_missing(spec, probe.landlock()[0])
-    job = _job(spec, argv, spec.cwd, run_id, temporary, group, landlock=rules)
-    confinement = Confinement(level, net, (*missing, *_polled(spec, group)))
-    return Prepared(job, confinement, memory, group=group, temporary=temporary)
+    job = _job(ready, argv, spec.cwd, temporary, landlock=rules)
+    confinement = Confinement(level, net, (*missing, *_polled(spec, ready.group)))
+    return Prepared(job, confinement, Memory(ready.guarded), group=ready.group, temporary=temporary)
 
 
 def _polled(spec: Spec, group: Group | None) -> tuple[str, ...]:
@@ -122,11 +139,9 @@ def _polled(spec: Spec, group: Group | None) -> tuple[str, ...]:
     )
 
 
-def _job(
-    spec: Spec, argv: list[str], cwd: str, run_id: str, temporary: str, group: Group | None, **more: Any
-) -> Job:
-    limits = spec.limits
-    env = {"TMPDIR": temporary, "XDG_CACHE_HOME": f"{temporary}/.cache", **spec.env, MARK: run_id}
+def _job(ready: _Ready, argv: list[str], cwd: str, temporary: str, **more: Any) -> Job:
+    spec, limits, group = ready.spec, ready.spec.limits, ready.group
+    env = {"TMPDIR": temporary, "XDG_CACHE_HOME": f"{temporary}/.cache", **spec.env, MARK: ready.run_id}
     tree = TreeLimits(limits.seconds, limits.grace, limits.memory_mb, limits.cpu_percent, limits.processes)
     rlimits = {"RLIMIT_CORE": 0}
     if limits.memory_mb is not None:
@@ -135,4 +150,4 @@ def _job(
     if limits.processes is not None and more.get("wrappers"):
         rlimits["RLIMIT_NPROC"] = limits.processes * 4  # counts threads, in this user namespace alone
     place = str(group.path) if group is not None else None
-    return Job(argv, cwd, env, limits=tree, rlimits=rlimits, cgroup=place, **more)
+    return Job(argv, cwd, env, limits=tree, rlimits=rlimits, cgroup=place, quiet=True, **more)

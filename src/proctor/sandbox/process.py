@@ -82,6 +82,7 @@ class Job:
     wrappers: int = 0  # generations of bwrap above the program: it has two
     wrapper_fds: Mapping[str, int] = field(default_factory=dict)
     cgroup: str | None = None  # the group the program joins before it starts
+    quiet: bool = False  # tell only the end: for those who need neither pid nor the leader's exit
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +329,7 @@ class Tree:
             "landlock": job.landlock and dict(job.landlock),
             "wrapper_fds": dict(job.wrapper_fds),
             "cgroup": job.cgroup,
+            "quiet": job.quiet,
         }
         message["extra_fds"] = list(range(3, len(fds)))
         self._keeper.channel.send(message, fds)
@@ -411,7 +413,8 @@ async def start(job: Job, *, stdin: int, stdout: int, stderr: int, extra: Sequen
         }
         raise NotStartedError(**facts) from None
     try:
-        await asyncio.shield(tree._started)
+        if not job.quiet:
+            await asyncio.shield(tree._started)
     except asyncio.CancelledError:
         await tree.gone()
         raise

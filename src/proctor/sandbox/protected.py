@@ -33,21 +33,27 @@ class _Saved:
 
 def git_anchors(roots: tuple[str, ...]) -> tuple[str, ...]:
     """The `.git` directories themselves: mounted upon themselves they cannot be moved aside and replaced."""
-    return tuple(
-        path for root in roots if Path(path := f"{root}/.git").is_dir() and not Path(path).is_symlink()
-    )
+    return tuple(path for root in roots if _type(path := f"{root}/.git") == stat.S_IFDIR)
 
 
 def git_guarded(roots: tuple[str, ...]) -> tuple[str, ...]:
     """What must not change in these roots; a worktree's `.git` is a file and guarded itself."""
     found: list[str] = []
     for root in roots:
-        dot = Path(root) / ".git"
-        if dot.is_symlink() or dot.is_file():
-            found.append(str(dot))
+        dot = f"{root}/.git"
+        if _type(dot) in {stat.S_IFREG, stat.S_IFLNK}:
+            found.append(dot)
         else:
-            found += [str(dot / name) for name in _NAMES]
+            found += [f"{dot}/{name}" for name in _NAMES]
     return tuple(found)
+
+
+def _type(path: str) -> int:
+    """The type of what a path names itself; 0 when there is nothing."""
+    try:
+        return stat.S_IFMT(os.lstat(path).st_mode)
+    except OSError:
+        return 0
 
 
 class Memory:
@@ -57,7 +63,15 @@ class Memory:
         self._guarded = guarded
         # Where there was no repository, a new one is told of but left: `git init` is an honest command.
         self._restorable = {path for path in guarded if Path(path).parent.exists()}
-        self._before = {path: saved for root in guarded for path, saved in _look(root).items()}
+        self._before: dict[str, _Saved] = {}
+
+    def cheap(self) -> bool:
+        """Say whether there is nothing to read at the moment: then a thread is not worth its switch."""
+        return not any(os.path.lexists(path) for path in self._guarded)
+
+    def remember(self) -> None:
+        """Save what is there before the run."""
+        self._before = {path: saved for root in self._guarded for path, saved in _look(root).items()}
 
     def compare(self) -> tuple[Altered, ...]:
         """Find what changed, put back what can be put back, and tell all of it."""

@@ -17,11 +17,12 @@ from proctor.protocol.permits import Permit, redeem_permit
 from proctor.sandbox import probe, process
 from proctor.sandbox.prepare import Prepared, prepare
 from proctor.sandbox.pump import Pump
-from proctor.sandbox.spec import Altered, Result, Spec
+from proctor.sandbox.spec import Altered, Level, Result, Spec
 
 __all__ = ["OnOutput", "run", "run_sync"]
 
 OnOutput = Callable[[str, str], None]  # stream ("stdout" | "stderr") and text
+_answered: set[tuple[Level, Level | None]] = set()  # questions whose mechanisms were tried already
 _PATIENCE = 30.0  # what the keeper may need beyond limit and grace before we take over from it
 
 
@@ -42,7 +43,8 @@ async def run(
         finally:
             for pump in pumps:
                 pump.close()
-        altered = await asyncio.to_thread(prepared.memory.compare)
+        memory = prepared.memory
+        altered = memory.compare() if memory.cheap() else await asyncio.to_thread(memory.compare)
         return _result(prepared, ending, pumps, altered, time.monotonic() - began)
 
 
@@ -55,16 +57,24 @@ def run_sync(spec: Spec, *, permit: Permit, on_output: OnOutput | None = None) -
 async def _prepared(spec: Spec) -> AsyncIterator[Prepared]:
     """Choose the level, make what the run needs beside itself, and take it away again whatever happens."""
     run_id = new_id("run")
-    ready = await asyncio.to_thread(
-        lambda: prepare(spec, probe.best_level(spec.level_required, spec.level), run_id)
-    )
+    ready = prepare(spec, await _level(spec), run_id)
     try:
+        if not ready.memory.cheap():
+            await asyncio.to_thread(ready.memory.remember)
         yield ready
     finally:
-        if ready.group is not None or ready.temporary is not None:
-            await asyncio.shield(asyncio.to_thread(ready.clear))
-        else:
-            ready.clear()
+        ready.clear()
+        if not ready.temporary_is_gone():
+            await asyncio.shield(asyncio.to_thread(ready.clear_temporary))
+
+
+async def _level(spec: Spec) -> Level:
+    """Choose the level; the first time mechanisms are tried by running them, which must not block the loop."""
+    wanted = (spec.level_required, spec.level)
+    if wanted not in _answered:
+        await asyncio.to_thread(probe.best_level, *wanted)
+        _answered.add(wanted)
+    return probe.best_level(*wanted)
 
 
 async def _execute(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import resource
@@ -134,8 +135,6 @@ def _fresh_signals() -> None:
 
 def _place(fds: list[int], targets: list[int], error: int) -> int:
     """Put descriptors at their numbers, first out of each other's way; returns where the error pipe went."""
-    import fcntl
-
     above = max(targets) + 1
     held = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in [*fds, error]]
     for fd, target in zip(held[:-1], targets, strict=True):
@@ -189,8 +188,6 @@ def _start_wrapped(job: dict[str, Any], fds: list[int]) -> Child:
 
 
 def _spawn_bwrap(job: dict[str, Any], fds: list[int], own: dict[int, int]) -> int:
-    import fcntl
-
     wanted = dict(zip(fds, [0, 1, 2, *job["extra_fds"]], strict=True)) | own
     above = max(wanted.values()) + 1
     held = {fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above): target for fd, target in wanted.items()}
