@@ -27,7 +27,7 @@ from proctor.workspace import gc, snapshot
 from proctor.workspace.journal import JournalFile, write_durably
 from proctor.workspace.locks import file_lock
 from proctor.workspace.manifest import Entry, Manifest, decode, encode
-from proctor.workspace.packs import PackStore, fsync_dir
+from proctor.workspace.packs import BlobIndex, PackStore, fsync_dir
 from proctor.workspace.tree import ProgressCallback
 
 __all__ = ["Backup", "BackupKind", "Backups", "Pruned", "Verified"]
@@ -143,13 +143,17 @@ class Backups:
         undoes: str = "",
         undoable: bool = False,
         known: Mapping[str, Entry] | None = None,
+        index: BlobIndex | None = None,
         progress: ProgressCallback | None = None,
     ) -> tuple[Backup, Manifest]:
-        """Take a backup inside locks that the caller holds; `known` adds entries of stored manifests."""
-        previous = {} if self.store.has_damage() else {**self._previous(workspace), **(known or {})}
+        """Take a backup inside locks that the caller holds; `known` are entries of a stored manifest."""
+        if self.store.has_damage():
+            previous: Mapping[str, Entry] = {}
+        else:
+            previous = self._previous(workspace) if known is None else known
         try:
             manifest, stored = snapshot.take(
-                self.store, workspace, previous=previous, exclude=exclude, progress=progress
+                self.store, workspace, previous=previous, exclude=exclude, index=index, progress=progress
             )
             backup = Backup(
                 id=new_id("bk"),
@@ -308,7 +312,10 @@ class Backups:
             "created_at": backup.created_at.isoformat(),
         }
         del facts["path"], facts["pinned"]
-        write_durably(backup.path / _META, json.dumps(facts, indent=2).encode())
+        with (backup.path / _META).open("xb") as file:
+            file.write(json.dumps(facts, indent=2).encode())
+            file.flush()
+            os.fsync(file.fileno())
         if pin:
             self.pin(backup, pin)
         write_durably(backup.path / _MANIFEST, raw)

@@ -160,7 +160,9 @@ def decode(raw: bytes) -> Manifest:
     contents = _cut(blobs[11], _unpack("I", blobs[10]))
     targets = os.fsdecode(blobs[12]).split("\0")
     extras = _extras(json.loads(blobs[13]), len(paths))
-    return Manifest(list(map(Entry._make, zip(paths, *columns, contents, targets, extras, strict=True))))
+    rows = zip(paths, *columns, contents, targets, extras, strict=True)
+    new = tuple.__new__  # what Entry._make does, at half the cost; there may be 100,000 of them
+    return Manifest([new(Entry, row) for row in rows])
 
 
 def _split(data: bytes) -> list[bytes]:

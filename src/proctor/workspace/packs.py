@@ -16,7 +16,7 @@ from collections.abc import Container, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import zstandard
 
@@ -24,13 +24,23 @@ from proctor.protocol.errors import IntegrityError
 from proctor.protocol.ids import new_id
 from proctor.workspace.locks import file_lock
 
-__all__ = ["CHUNK_BYTES", "DIGEST_BYTES", "Location", "PackReader", "PackStore", "PackWriter", "fsync_dir"]
+__all__ = [
+    "CHUNK_BYTES",
+    "DIGEST_BYTES",
+    "BlobIndex",
+    "Location",
+    "PackReader",
+    "PackStore",
+    "PackWriter",
+    "fsync_dir",
+]
 
 CHUNK_BYTES = 4 << 20  # longer files are cut, so that memory stays bounded
 DIGEST_BYTES = 32
 GROUP_BYTES = 1 << 20
 PACK_BYTES = 64 << 20
 LEVEL = 1
+FEW_QUESTIONS = 64
 
 _MAGIC = b"PRPACK01"
 _HEAD = struct.Struct("<BII")  # codec, raw length, stored length
@@ -80,23 +90,14 @@ class PackStore:
 
     def rows(self, name: str) -> list[tuple[bytes, Location]]:
         """Read one pack's index; IntegrityError when it is not as it was written."""
-        path = self.packs / name
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            raw = _index_bytes(file.fileno(), size, name)
         bad = self._damaged(name)
-        found = ((digest, Location(name, *place)) for digest, *place in _ROW.iter_unpack(raw))
-        return [row for row in found if row[0] not in bad]
+        rows = _ROW.iter_unpack(self.raw_index(name))
+        return [(digest, Location(name, *place)) for digest, *place in rows if digest not in bad]
 
-    def index(self) -> dict[bytes, Location]:
-        """Know where every readable blob lies; a pack with a damaged index counts as absent."""
-        known: dict[bytes, Location] = {}
-        for name in self.names():
-            try:
-                known.update(self.rows(name))
-            except IntegrityError:
-                continue
-        return known
+    def raw_index(self, name: str) -> bytes:
+        """Read one pack's index as bytes; IntegrityError when it is not as it was written."""
+        with (self.packs / name).open("rb") as file:
+            return _index_bytes(file.fileno(), file.seek(0, os.SEEK_END), name)
 
     def mark_damaged(self, name: str, digests: Iterable[bytes]) -> None:
         """Remember blobs that no longer read back, so that the next backup stores them again."""
@@ -127,12 +128,74 @@ def _index_bytes(handle: int, size: int, name: str) -> bytes:
     return raw
 
 
+class BlobIndex:
+    """Where every readable blob lies. Few questions are answered by searching the raw indexes, for a table of
+    all blobs costs more than a small restore; a pack with a damaged index counts as absent.
+    """
+
+    def __init__(self, store: PackStore) -> None:
+        self._store = store
+        self._raw: dict[str, bytes] | None = None
+        self._table: dict[bytes, Location] | None = None
+        self._asked = 0
+
+    def __contains__(self, digest: object) -> bool:
+        return isinstance(digest, bytes) and self.get(digest) is not None
+
+    def get(self, digest: bytes) -> Location | None:
+        """Find a blob, or nothing."""
+        if self._table is None:
+            self._asked += 1
+            if self._asked <= FEW_QUESTIONS and not self._store.has_damage():
+                return self._search(digest)
+            self._table = self._build()
+        return self._table.get(digest)
+
+    def _build(self) -> dict[bytes, Location]:
+        table: dict[bytes, Location] = {}
+        for name in self._store.names():
+            try:
+                table.update(self._store.rows(name))
+            except IntegrityError:
+                continue
+        return table
+
+    def _search(self, digest: bytes) -> Location | None:
+        if self._raw is None:
+            self._raw = self._load()
+        for name, raw in self._raw.items():
+            at = raw.find(digest)
+            while at >= 0 and at % _ROW.size:
+                at = raw.find(digest, at + 1)
+            if at >= 0:
+                _digest, *place = _ROW.unpack_from(raw, at)
+                return Location(name, *place)
+        return None
+
+    def _load(self) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for name in self._store.names():
+            try:
+                found[name] = self._store.raw_index(name)
+            except IntegrityError:
+                continue
+        return found
+
+
+class Places(Protocol):
+    """Anything that knows where blobs lie."""
+
+    def get(self, digest: bytes, /) -> Location | None:
+        """Find a blob, or nothing."""
+        ...
+
+
 class PackReader:
     """Reads blobs and checks each against its name; keeps the last groups: neighbours are read together."""
 
-    def __init__(self, store: PackStore, index: dict[bytes, Location] | None = None) -> None:
+    def __init__(self, store: PackStore, index: Places | None = None) -> None:
         self._store = store
-        self.index = store.index() if index is None else index
+        self.index: Places = BlobIndex(store) if index is None else index
         self._files: dict[str, int] = {}
         self._groups: dict[tuple[str, int], bytes] = {}
         self._zstd = zstandard.ZstdDecompressor()
@@ -160,7 +223,7 @@ class PackReader:
     def in_disk_order(self, digests: Iterable[bytes]) -> Iterator[bytes]:
         """Order blobs so that each group is decompressed once; unknown ones come first."""
         nowhere = Location("", 0, 0, 0)
-        return iter(sorted(set(digests), key=lambda digest: self.index.get(digest, nowhere)))
+        return iter(sorted(set(digests), key=lambda digest: self.index.get(digest) or nowhere))
 
     def _group(self, pack: str, offset: int) -> bytes:
         key = (pack, offset)

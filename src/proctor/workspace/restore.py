@@ -19,7 +19,7 @@ from proctor.workspace.backups import Backup, Backups
 from proctor.workspace.changes import Changes, compare
 from proctor.workspace.journal import Journal
 from proctor.workspace.manifest import Manifest
-from proctor.workspace.packs import PackReader
+from proctor.workspace.packs import BlobIndex, PackReader
 from proctor.workspace.rebuild import STAGING_PREFIX, Rebuilder
 from proctor.workspace.tree import ProgressCallback
 
@@ -88,14 +88,15 @@ class _Run:
         wanted = self.backups.manifest(self.backup)
         file = self.backups.journal(self.place)
         earlier = file.read()
-        safety, now = self._safety(wanted, earlier)
+        index = BlobIndex(self.backups.store)
+        safety, now = self._safety(wanted, earlier, index)
         changes = compare(now, wanted)
         self._refuse_unsaved(changes, now, safety)
         staging = earlier.staging if earlier else f"{STAGING_PREFIX}{secrets.token_hex(4)}"
         undo_to = earlier.safety_id if earlier else safety.id
         file.write(Journal(self.backup.id, self.backup.name, undo_to, str(self.place), staging))
         try:
-            notes = self._apply(changes, now, wanted, staging)
+            notes = self._apply(changes, now, wanted, staging, index)
         except (OSError, ProctorError) as error:
             raise self._roll_back(safety, now, staging, earlier, error) from error
         file.clear()
@@ -105,7 +106,7 @@ class _Run:
             self.backup, self.place, found, tuple(changes.paths()), left, notes, earlier is not None
         )
 
-    def _safety(self, wanted: Manifest, earlier: Journal | None) -> tuple[Backup, Manifest]:
+    def _safety(self, wanted: Manifest, earlier: Journal | None, index: BlobIndex) -> tuple[Backup, Manifest]:
         """Snapshot what is there now; after an interrupted restore it is no undo point, only a safeguard."""
         reason = f"before restoring {self.backup.name}" if earlier is None else "before finishing a restore"
         scaffold = (f"/{STAGING_PREFIX}*/",) if earlier else ()
@@ -117,6 +118,7 @@ class _Run:
             undoes=self.undoes,
             undoable=earlier is None and not self.undoes,
             known=wanted.by_path,
+            index=index,
             progress=self.progress,
         )
 
@@ -138,8 +140,15 @@ class _Run:
                 cure="Stop what writes there, make them readable (chmod u+rwX) or move them away; then run it again.",
             )
 
-    def _apply(self, changes: Changes, now: Manifest, wanted: Manifest, staging: str) -> tuple[str, ...]:
-        with PackReader(self.backups.store) as reader:
+    def _apply(
+        self,
+        changes: Changes,
+        now: Manifest,
+        wanted: Manifest,
+        staging: str,
+        index: BlobIndex | None = None,
+    ) -> tuple[str, ...]:
+        with PackReader(self.backups.store, index) as reader:
             hands = Rebuilder(self.place, reader, staging=staging, progress=self.progress, step=self.step)
             hands.run(changes, now, wanted)
         return tuple(hands.notes)

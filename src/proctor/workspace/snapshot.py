@@ -14,23 +14,10 @@ import pathspec
 
 from proctor.protocol.errors import NotFoundError, RefusedError
 from proctor.workspace.manifest import Entry, Manifest
-from proctor.workspace.packs import PackStore, PackWriter
+from proctor.workspace.packs import BlobIndex, PackStore, PackWriter
 from proctor.workspace.tree import ProgressCallback, TreeReader
 
-__all__ = ["LazyIndex", "look", "real_directory", "refuse_overlap", "take"]
-
-
-class LazyIndex:
-    """Knows which blobs the store has; reads the index only when the first changed file asks."""
-
-    def __init__(self, store: PackStore) -> None:
-        self._store = store
-        self._known: Mapping[bytes, object] | None = None
-
-    def __contains__(self, digest: object) -> bool:
-        if self._known is None:
-            self._known = self._store.index()
-        return digest in self._known
+__all__ = ["look", "real_directory", "refuse_overlap", "take"]
 
 
 def take(
@@ -39,6 +26,7 @@ def take(
     *,
     previous: Mapping[str, Entry] | None = None,
     exclude: Sequence[str] = (),
+    index: BlobIndex | None = None,
     progress: ProgressCallback | None = None,
 ) -> tuple[Manifest, int]:
     """Store what is new in the workspace; give the manifest and the bytes written.
@@ -47,7 +35,7 @@ def take(
     their blobs are taken to be there.
     """
     refuse_overlap(store.root, workspace)
-    with PackWriter(store, LazyIndex(store)) as writer:
+    with PackWriter(store, index or BlobIndex(store)) as writer:
         reader = TreeReader(
             str(workspace),
             writer.add,

@@ -89,8 +89,9 @@ class TreeReader:
 
     def run(self) -> list[Entry]:
         """Walk; the root comes first and parents before children."""
-        frames = [self._enter(os.open(self._root, _DIR_FLAGS), "")]
+        frames: list[_Frame] = []
         try:
+            self._enter(frames, os.open(self._root, _DIR_FLAGS), "")
             while frames:
                 if frames[-1].folders:
                     self._descend(frames)
@@ -111,7 +112,7 @@ class TreeReader:
         except OSError as error:
             self._unopened(here, name, error)
             return
-        frames.append(self._enter(handle, here.prefix + name))
+        self._enter(frames, handle, here.prefix + name)
         if len(frames) > MAX_OPEN_DIRS:
             far = frames[-MAX_OPEN_DIRS - 1]
             os.close(far.handle)
@@ -128,22 +129,18 @@ class TreeReader:
         finally:
             os.close(done.handle)
 
-    def _enter(self, handle: int, path: str) -> _Frame:
-        try:
-            state = os.fstat(handle)
-            key = (state.st_dev, state.st_ino)
-            if key in self._forbidden:
-                raise RefusedError(
-                    reason=f"the backup store lies inside the workspace, at {path or '.'!r}",
-                    cure="Set XDG_DATA_HOME to a directory outside of it, or choose a narrower workspace.",
-                )
-            self._add_folder(handle, path, state)
-            frame = _Frame(handle, f"{path}/" if path else "", key)
-            self._list(frame)
-        except BaseException:
-            os.close(handle)
-            raise
-        return frame
+    def _enter(self, frames: list[_Frame], handle: int, path: str) -> None:
+        frame = _Frame(handle, f"{path}/" if path else "", (0, 0))
+        frames.append(frame)  # from here on `run` closes it, whatever happens
+        state = os.fstat(handle)
+        frame.key = (state.st_dev, state.st_ino)
+        if frame.key in self._forbidden:
+            raise RefusedError(
+                reason=f"the backup store lies inside the workspace, at {path or '.'!r}",
+                cure="Set XDG_DATA_HOME to a directory outside of it, or choose a narrower workspace.",
+            )
+        self._add_folder(handle, path, state)
+        self._list(frame)
 
     def _add_folder(self, handle: int, path: str, state: os.stat_result) -> None:
         old = self._previous.get(path)
