@@ -52,6 +52,12 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
         "Finish",
     ),
     "config": ("proctor.cli.config", "config", "Show the settings and where each comes from.", "Setup"),
+    "policy": (
+        "proctor.cli.policy",
+        "policy",
+        "Ask what the policy says about a command or a path.",
+        "Setup",
+    ),
     "db": ("proctor.cli.db", "db", "Upgrade, check and back up the database.", "Setup"),
     "worker": ("proctor.cli.worker", "worker", "Execute tasks of a shared PostgreSQL here.", "Setup"),
     "supervisor": (
