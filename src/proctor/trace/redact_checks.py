@@ -141,6 +141,8 @@ def pem_spans(line: str) -> Iterator[Span]:
 
 def pem_open(line: str) -> int:
     """Where a private key begins that does not end on this line; -1 if none does."""
+    if "PRIVATE KEY" not in line:
+        return -1
     closed = max((end for _, end in pem_spans(line)), default=0)
     begin = _BEGIN.search(line, closed)
     return begin.start() if begin else -1

@@ -1,0 +1,91 @@
+"""The registry of benchmarks and the command that runs them."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import json
+import os
+import platform
+import sqlite3
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from proctor import __version__
+
+__all__ = ["BENCHMARKS", "calibrate", "main"]
+
+# name -> (module, function, what it measures)
+BENCHMARKS: dict[str, tuple[str, str, str]] = {
+    "trace_group_commit": (
+        "bench.trace",
+        "group_commit",
+        "64 writers sharing commits, against one commit per event",
+    ),
+    "trace_batch": ("bench.trace", "batch", "one batch writer: redacted events per second"),
+    "redact": ("bench.redact", "run", "redaction: log-like text and details of events, with both gates"),
+    "trace_live": ("bench.trace", "live", "commit to cursor in another process, on both databases"),
+    "status": (
+        "bench.status",
+        "run",
+        "`proctor status` on 10,000 tasks and 1,000,000 events: CPU and memory",
+    ),
+}
+
+
+def calibrate() -> dict[str, float]:
+    """How fast this machine is at this moment, so that numbers of two runs can be compared."""
+    began = time.perf_counter()
+    total = 0
+    for n in range(1_000_000):
+        total += n & 7
+    python = 1_000_000 / (time.perf_counter() - began)
+    block = b"x" * 4096
+    began = time.perf_counter()
+    for _ in range(20_000):
+        hashlib.sha256(block)
+    sha = 20_000 * len(block) / (time.perf_counter() - began) / 1e6
+    return {
+        "python_loops_per_s": round(python),
+        "sha256_mb_per_s": round(sha),
+        "load_1min": os.getloadavg()[0],
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the named benchmarks (all without names) and print what they say as JSON."""
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="one of: " + ", ".join(BENCHMARKS))
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work; numbers are rough")
+    options = parser.parse_args(argv)
+    unknown = sorted(set(options.names) - set(BENCHMARKS))
+    if unknown:
+        parser.error(f"unknown benchmark: {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    results: dict[str, Any] = {"machine": _machine(), "calibration_before": calibrate(), "benchmarks": {}}
+    for name in options.names or BENCHMARKS:
+        module, function, what = BENCHMARKS[name]
+        run: Callable[[float], dict[str, Any]] = getattr(importlib.import_module(module), function)
+        print(f"bench: {name}: {what} …", file=sys.stderr, flush=True)
+        results["benchmarks"][name] = {"what": what, **run(0.1 if options.quick else 1.0)}
+    results["calibration_after"] = calibrate()
+    verdicts = [b["met"] for b in results["benchmarks"].values() if "met" in b]
+    results["met"] = all(verdicts)
+    print(json.dumps(results, indent=2))
+    return 0
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "proctor": __version__,
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "cpus": os.cpu_count(),
+        "system": platform.platform(),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
