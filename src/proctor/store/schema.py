@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from proctor.protocol.errors import SchemaOutdatedError, SchemaTooNewError, StoreUnavailableError
 from proctor.store.database import Database
+from proctor.store.revisions import REVISIONS, VERSION_TABLE
 
 __all__ = [
     "REVISIONS",
@@ -27,9 +28,6 @@ __all__ = [
     "upgrade",
 ]
 
-VERSION_TABLE = "proctor_schema"
-# Every revision in order, the newest last. A test holds this against the migration files.
-REVISIONS = ("2026_11_15_ground",)
 # Any fixed number; it only has to be the same in every Proctor that migrates the same PostgreSQL.
 _ADVISORY_LOCK = 7_283_665_141
 
