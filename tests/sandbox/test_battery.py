@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from proctor.sandbox import procfs
 from proctor.sandbox.spec import Level, Network, Result
+from tests.sandbox.conftest import need
 
 pytestmark = pytest.mark.usefixtures("place")
 Sh = Callable[..., Any]
@@ -224,8 +226,6 @@ async def test_abstract_sockets_of_the_user_are_closed(py: Sh, closed_level: Lev
 
 async def test_loopback_works_inside_the_namespace(py: Sh) -> None:
     """Test servers on 127.0.0.1 run at level 3 though the network is off."""
-    from tests.sandbox.conftest import need
-
     need(Level.BWRAP)
     code = (
         "import socket; s = socket.create_server(('127.0.0.1', 0));"
@@ -306,6 +306,23 @@ async def test_the_environment_is_the_allow_list(
     }
     assert names <= allowed
     assert "SECRET" not in result.stdout.text
+
+
+async def test_the_wrapper_itself_gets_no_variable_of_the_command(sh: Sh) -> None:
+    """LD_PRELOAD must act inside only, and no token may stand in a command line that all users can read."""
+    need(Level.BWRAP)
+    seen: list[bytes] = []
+
+    def look(_stream: str, _text: str) -> None:
+        for keeper in procfs.children(os.getpid()):
+            for wrapper in procfs.tree(keeper)[:2]:
+                seen.extend(Path(f"/proc/{wrapper}/{name}").read_bytes() for name in ("environ", "cmdline"))
+
+    extra = {"LD_PRELOAD": "/evil.so", "TOKEN": "s3cret"}
+    result = await sh("echo $TOKEN $LD_PRELOAD; sleep 0.3", Level.BWRAP, extra=extra, on_output=look)
+    assert result.stdout.text == "s3cret /evil.so\n"
+    assert len(seen) >= 4
+    assert not any(b"s3cret" in text or b"LD_PRELOAD=" in text for text in seen)
 
 
 async def test_host_processes_are_invisible_at_level_three(sh: Sh, closed_level: Level) -> None:

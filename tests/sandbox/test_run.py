@@ -86,6 +86,8 @@ def test_the_doctor_gives_a_reason_and_a_cure_for_each_failure() -> None:
         ({"cwd": "relative"}, "absolute"),
         ({"hidden": ("~/.ssh",)}, "absolute"),
         ({"level": Level.LIMITS}, "below"),
+        ({"env": {"A=B": "c"}}, "no environment variable"),
+        ({"env": {"A": "b\0--bind"}}, "no environment variable"),
     ],
 )
 def test_a_wrong_spec_is_refused_at_once(change: dict[str, Any], problem: str) -> None:

@@ -5,14 +5,16 @@ Only existing paths are mounted over: bwrap would create the others in the real 
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from proctor.sandbox.paths import Kind, Mount
 from proctor.sandbox.spec import Network, Spec
 
-__all__ = ["GATE_FD", "REPORT_FD", "SECCOMP_FD", "WRAPPERS", "Bubblewrap", "bwrap_argv"]
+__all__ = ["GATE_FD", "REPORT_FD", "WRAPPERS", "Bubblewrap", "bwrap_argv", "bwrap_options"]
 
-SECCOMP_FD, REPORT_FD, GATE_FD = 3, 4, 5
+SECCOMP_FD, ARGS_FD, REPORT_FD, GATE_FD = 3, 4, 5, 6
 WRAPPERS = 2  # bwrap outside and its first process inside stand above the command
 _MASK_BYTES = 1 << 20
 _RESOLVERS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager")  # behind /etc/resolv.conf
@@ -27,16 +29,17 @@ class Bubblewrap:
     size: bool = True
 
 
-def bwrap_argv(bwrap: Bubblewrap, spec: Spec, plan: list[Mount]) -> list[str]:
-    """Build the whole command line for a spec with resolved paths."""
-    words = [
-        bwrap.path,
-        "--die-with-parent",
-        "--new-session",
-        "--unshare-user",
-        "--unshare-pid",
-        "--unshare-ipc",
-    ]
+def bwrap_argv(bwrap: Bubblewrap, spec: Spec) -> list[str]:
+    """Build the visible command line: everything else, above all the environment, goes through a descriptor."""
+    return [bwrap.path, "--args", str(ARGS_FD), "--", *spec.argv]
+
+
+def bwrap_options(bwrap: Bubblewrap, spec: Spec, plan: list[Mount], env: Mapping[str, str]) -> bytes:
+    """Build what bwrap reads from its descriptor, for a spec with resolved paths.
+
+    bwrap itself runs outside: variables such as LD_PRELOAD must be set by it for the command, never for it.
+    """
+    words = ["--die-with-parent", "--new-session", "--unshare-user", "--unshare-pid", "--unshare-ipc"]
     words += ["--unshare-uts", "--unshare-cgroup-try", "--hostname", "sandbox", "--cap-drop", "ALL"]
     words += ["--disable-userns"] if bwrap.disable_userns else []
     words += ["--unshare-net"] if spec.network is Network.OFF else []
@@ -46,7 +49,8 @@ def bwrap_argv(bwrap: Bubblewrap, spec: Spec, plan: list[Mount]) -> list[str]:
     if spec.network is Network.FULL:
         words += [word for path in _RESOLVERS for word in ("--ro-bind-try", path, path)]
     words += ["--seccomp", str(SECCOMP_FD), "--json-status-fd", str(REPORT_FD), "--block-fd", str(GATE_FD)]
-    return [*words, "--chdir", spec.cwd, "--", *spec.argv]
+    words += [word for name, value in env.items() for word in ("--setenv", name, value)]
+    return b"".join(os.fsencode(word) + b"\0" for word in [*words, "--chdir", spec.cwd])
 
 
 def _mount(bwrap: Bubblewrap, mount: Mount, temporary: int) -> list[str]:

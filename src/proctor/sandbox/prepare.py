@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proctor.sandbox import bubblewrap, confine, probe
@@ -96,20 +96,30 @@ def _wrapped(ready: _Ready) -> Prepared:
     spec, group = ready.spec, ready.group
     bwrap, _reason = probe.bubblewrap()
     assert bwrap is not None
-    argv = bubblewrap.bwrap_argv(bwrap, spec, ready.plan)
+    argv = bubblewrap.bwrap_argv(bwrap, spec)
     numbers = {"report": bubblewrap.REPORT_FD, "gate": bubblewrap.GATE_FD}
     job = _job(ready, argv, "/", "/tmp", wrappers=bubblewrap.WRAPPERS, wrapper_fds=numbers)  # noqa: S108
+    options = bubblewrap.bwrap_options(bwrap, spec, ready.plan, job.env)
+    job = replace(job, env={MARK: ready.run_id})
     missing = [_REACHABLE] if spec.network is Network.FULL else []
     confinement = Confinement(Level.BWRAP, spec.network, (*missing, *_polled(spec, group)))
     # What a mount locks cannot have changed; what was not there to be locked is compared.
     locked = {mount.path for mount in ready.plan if mount.kind is Kind.PROTECTED}
     memory = Memory(tuple(path for path in ready.guarded if path not in locked))
-    return Prepared(job, confinement, memory, extra=[_seccomp_file()], group=group)
+    return Prepared(
+        job,
+        confinement,
+        memory,
+        extra=[_file(confine.seccomp_program(sockets="all")), _file(options)],
+        group=group,
+    )
 
 
-def _seccomp_file() -> int:
-    fd = os.memfd_create("seccomp", os.MFD_CLOEXEC)
-    os.write(fd, confine.seccomp_program(sockets="all"))
+def _file(data: bytes) -> int:
+    """A file without a name, to be read from its beginning."""
+    fd = os.memfd_create("proctor", os.MFD_CLOEXEC)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(data)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
 

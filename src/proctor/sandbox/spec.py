@@ -96,6 +96,9 @@ class Spec:
         for path in (self.cwd, *self.writable, *self.readable, *self.hidden, *self.protected):
             if not path.startswith("/") or "\0" in path:
                 raise SpecError(problem=f"{path!r} is not an absolute path", cure="Resolve it first.")
+        for name, value in self.env.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise SpecError(problem=f"{name!r} is no environment variable", cure="Remove it.")
         if self.level is not None and self.level < self.level_required:
             raise SpecError(
                 problem="the level chosen is below the level required", cure="Lower level_required."
