@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from proctor.protocol.errors import NonCanonicalEventError, UsageError
 from proctor.protocol.events import ActorKind, Draft, Event, EventKind
-from proctor.trace.rows import MAX_DETAILS, Prepared, decode, prepare, ready, to_micros
+from proctor.trace.rows import MAX_DETAILS, Prepared, build, decode, prepare, to_micros
 from tests.trace.support import REDACTOR, draft
 
 JSON = st.recursive(
@@ -39,8 +39,8 @@ def test_any_details_become_text_that_reads_back_as_the_event_shows(details: dic
 def test_what_is_handed_back_is_a_valid_event() -> None:
     """Building events without validation yields what validation would."""
     prepared = _one(draft(details={"a": [1, 2.5, None]}, task_id="t1", attempt=2, duration_ms=3))
-    row = (7, prepared.trace_id, 4, *prepared[1:13], b"\x01" * 32)
-    event = ready(row, prepared.details)
+    row = (7, prepared.trace_id, 4, *prepared.columns, prepared.text, b"\x01" * 32)
+    event = build(prepared.values | {"seq": 7, "trace_seq": 4, "hash": "01" * 32})
     assert event == Event.model_validate_json(event.model_dump_json())
     assert decode(row) == event
     assert event.model_fields_set == set(Event.model_fields)
@@ -89,13 +89,13 @@ def test_a_secret_inside_an_object_is_seen() -> None:
 @pytest.mark.parametrize("trace_id", ["", "a\nb", "x" * 65, "ä", "a\0"])
 def test_an_identifier_is_taken_whole_or_refused(trace_id: str) -> None:
     """A cut or cleaned identifier would name another thing."""
-    with pytest.raises(UsageError, match="trace_id"):
+    with pytest.raises(UsageError, match="identifier"):
         prepare([draft(trace_id)], REDACTOR)
 
 
 def test_numbers_that_no_database_holds_are_refused_or_left_out() -> None:
     """A NaN duration is unknown, an absurd attempt is a mistake, a time needs a zone."""
-    assert _one(draft(duration_ms=math.nan)).duration_ms is None
+    assert _one(draft(duration_ms=math.nan)).values["duration_ms"] is None
     with pytest.raises(UsageError, match="attempt"):
         prepare([draft(attempt=1 << 31)], REDACTOR)
     with pytest.raises(UsageError, match="zone"):

@@ -134,7 +134,7 @@ def test_one_bad_draft_fails_only_its_caller(sqlite_database: Database) -> None:
         good.append(writer.submit([draft()]))
         gate.open.set()
         assert [future.result(10)[0].seq for future in good] == [1, 2]
-        with pytest.raises(UsageError, match="trace_id"):
+        with pytest.raises(UsageError, match="identifier"):
             bad.result(10)
 
 

@@ -36,9 +36,9 @@ class SealError(IntegrityError):
     code = "seal"
 
 
-def link(previous: bytes, row: Sequence[Any]) -> bytes:
-    """Hash one stored row (all columns but its hash, details last) onto the hash before it."""
-    return hashlib.sha256(previous + to_json(row[:-1]) + b"\n" + row[-1].encode()).digest()
+def link(previous: bytes, facts: Sequence[Any], details: bytes) -> bytes:
+    """Hash one event (its columns from seq to duration_ms, and its details) onto the hash before it."""
+    return hashlib.sha256(previous + to_json(facts) + b"\n" + details).digest()
 
 
 @dataclass(slots=True)

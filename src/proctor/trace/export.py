@@ -56,7 +56,9 @@ def _check_line(line: str, number: int, ends: dict[str, tuple[int, bytes]], repo
     if event.trace_seq != place + 1 and (known or event.trace_seq == 1):
         kind = "dropped" if event.trace_seq > place else "reordered"
         wrong = Problem(kind, f"line {number} does not follow", event.trace_id, event.seq, event.trace_seq)
-    elif (known or event.trace_seq == 1) and link(previous, _row(event, raw)).hex() != event.hash:
+    elif (known or event.trace_seq == 1) and link(
+        previous, _facts(event), to_json(raw.get("details", {}))
+    ).hex() != event.hash:
         message = f"line {number} is not as it was written"
         wrong = Problem("edited", message, event.trace_id, event.seq, event.trace_seq)
     if wrong:
@@ -64,7 +66,7 @@ def _check_line(line: str, number: int, ends: dict[str, tuple[int, bytes]], repo
     ends[event.trace_id] = (event.trace_seq, bytes.fromhex(event.hash) if len(event.hash) == 64 else GENESIS)
 
 
-def _row(event: Event, raw: dict[str, Any]) -> tuple[Any, ...]:
+def _facts(event: Event) -> tuple[Any, ...]:
     return (
         event.seq,
         event.trace_id,
@@ -80,5 +82,4 @@ def _row(event: Event, raw: dict[str, Any]) -> tuple[Any, ...]:
         event.attempt,
         event.tool_name,
         event.duration_ms,
-        to_json(raw.get("details", {})).decode(),
     )

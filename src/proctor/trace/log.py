@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from proctor.protocol.errors import IntegrityError
 from proctor.protocol.events import Draft, Event
 from proctor.trace.chain import GENESIS, LOG, Head, link, sum_seals
-from proctor.trace.rows import COLUMNS, Prepared, Redacts, prepare, ready
+from proctor.trace.rows import COLUMNS, Prepared, Redacts, build, prepare
 
 __all__ = ["CHANNEL", "append_in", "append_prepared", "lock_log", "read_heads", "read_log"]
 
@@ -84,18 +84,18 @@ def _place(
     rows: list[tuple[Any, ...]] = []
     events: list[Event] = []
     seq = log.last_seq
-    for draft in drafts:
+    for trace_id, columns, raw, values in drafts:
         seq += 1
-        head = heads.get(draft.trace_id)
+        head = heads.get(trace_id)
         if head is None:
-            head = heads[draft.trace_id] = Head(draft.trace_id, seq, 0, 0, GENESIS, b"", draft.ts)
-        head.count += 1
+            head = heads[trace_id] = Head(trace_id, seq, 0, 0, GENESIS, b"", columns[0])
+        head.count = place = head.count + 1
         head.last_seq = seq
-        content = (seq, draft.trace_id, head.count, *draft[1:13])
-        head.hash = link(head.hash, content)
-        row = (*content, head.hash)
-        rows.append(row)
-        events.append(ready(row, draft.details))
+        facts = (seq, trace_id, place, *columns)
+        head.hash = digest = link(head.hash, facts, raw)
+        rows.append((*facts, raw.decode(), digest))
+        values["seq"], values["trace_seq"], values["hash"] = seq, place, digest.hex()
+        events.append(build(values))
     log.last_seq = seq
     log.count += len(rows)
     return rows, events

@@ -202,7 +202,7 @@ class _Walk:
 def _link(previous: bytes, row: Sequence[Any]) -> bytes | None:
     """The hash a row should have; None when it holds what the log never writes."""
     try:
-        return link(previous, tuple(row[:15]))
+        return link(previous, tuple(row[:14]), row[14].encode())
     except (PydanticSerializationError, AttributeError, ValueError, TypeError):
         return None
 

@@ -28,6 +28,7 @@ _POLL = (
 )
 _BELT = 1.0
 _AGAIN = 0.5
+_NAME = "proctor-trace-watch"
 _LAST = "SELECT last_seq FROM trace_heads WHERE trace_id = ''"
 
 _watchers: weakref.WeakValueDictionary[tuple[int, str], Watcher] = weakref.WeakValueDictionary()
@@ -81,9 +82,7 @@ class Watcher:
             self._subscribers += 1
             if self._subscribers == 1:
                 self._stop = threading.Event()
-                thread = threading.Thread(
-                    target=self._run, args=(self._stop,), name="proctor-trace-watch", daemon=True
-                )
+                thread = threading.Thread(target=self._run, args=(self._stop,), name=_NAME, daemon=True)
                 thread.start()
 
     def unsubscribe(self) -> None:
@@ -141,7 +140,9 @@ class Watcher:
 
         address = self._database.url.set(drivername="postgresql").render_as_string(hide_password=False)
         try:
-            with psycopg.connect(address, autocommit=True, connect_timeout=10) as connection:
+            with psycopg.connect(
+                address, autocommit=True, connect_timeout=10, application_name=_NAME
+            ) as connection:
                 connection.execute(f"LISTEN {CHANNEL}")
                 self._heard(connection.execute(_LAST).fetchone())
                 while not stop.is_set():

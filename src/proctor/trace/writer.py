@@ -241,14 +241,16 @@ class TraceWriter:
         """Redact before the transaction begins; a draft that cannot be written fails its own job only."""
         drafts = [draft for job in jobs for draft in job.drafts]
         try:
-            prepared = iter(prepare(drafts, self._redactor))
+            prepared = prepare(drafts, self._redactor)
         except Exception as error:  # noqa: BLE001 - worker loop: find out whose it is
             if len(jobs) > 1:
                 return [one for job in jobs for one in self._prepare([job])]
             _fail(jobs, error)
             return []
+        place = 0
         for job in jobs:
-            job.prepared = [next(prepared) for _ in job.drafts]
+            job.prepared = prepared[place : place + len(job.drafts)]
+            place += len(job.drafts)
         return jobs
 
     def _commit(self, jobs: list[Job]) -> list[Job]:
@@ -283,9 +285,10 @@ class TraceWriter:
                     job.prepared = []
                     failed.append((job, error))
         rows = [row for job in jobs for row in job.prepared]
-        written = iter(append_prepared(connection, rows, key=self._key, log=log))
+        written, place = append_prepared(connection, rows, key=self._key, log=log), 0
         for job in jobs:
-            job.events = [next(written) for _ in job.prepared]
+            job.events = written[place : place + len(job.prepared)]
+            place += len(job.prepared)
         return failed
 
     def _tell(self, jobs: list[Job], seconds: float) -> None:
