@@ -304,6 +304,44 @@ def test_the_unreadable_is_reported_and_left_alone() -> None:
             assert (root / "closed").read_text() == "closed"
 
 
+def test_a_directory_one_may_list_but_not_enter_is_reported() -> None:
+    """Names that can be seen but not looked at are problems, not an end of the backup."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        place.chmod(0o755)
+        root, base = place / "w", place / "base"
+        (root / "glass" / "sub").mkdir(parents=True)
+        base.mkdir()
+        (root / "glass" / "f").write_text("f")
+        (root / "open").write_text("open")
+        with unprivileged(root, base):
+            (root / "glass").chmod(0o444)
+            backups = Backups(base)
+            backup = backups.create(root)
+            assert [path for path, _why in sorted(backup.problems)] == ["glass/f", "glass/sub"]
+            (root / "open").write_text("changed")
+            bring_back(backups, backup)
+            assert (root / "open").read_text() == "open"
+            (root / "glass").chmod(0o755)
+        assert (root / "glass" / "f").read_text() == "f"
+
+
+def test_the_only_copy_of_damaged_content_is_not_thrown_away(workspace: Path, backups: Backups) -> None:
+    """Prune keeps a damaged pack for as long as a backup needs it and no healthy copy exists."""
+    backups.create(workspace)
+    pack = packs(backups)[0]
+    raw = bytearray(pack.read_bytes())
+    raw[17] ^= 1
+    pack.write_bytes(raw)
+    assert backups.verify().damaged
+    backups.prune()
+    assert packs(backups) == [pack]
+    healed = backups.create(workspace)
+    backups.prune()
+    assert pack not in packs(backups)
+    assert backups.verify([healed.name]).damaged == ()
+
+
 def test_what_cannot_be_saved_is_not_overwritten() -> None:
     """A restore that would replace an unreadable file is refused before it touches anything."""
     with tempfile.TemporaryDirectory() as name:

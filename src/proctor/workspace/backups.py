@@ -129,7 +129,7 @@ class Backups:
                 undoable=kind == "auto",
                 progress=progress,
             )
-        self._expire()
+        self.expire()
         return backup
 
     def record(
@@ -174,7 +174,7 @@ class Backups:
             self._publish(backup, manifest, pin)
         except OSError as error:
             raise UnavailableError(
-                what="The backup store", reason=str(error), cure=f"Check space and rights of {self.base}."
+                what=f"A backup of {workspace}", reason=str(error), cure=f"Check the disk and {self.base}."
             ) from error
         return backup, manifest
 
@@ -362,8 +362,8 @@ class Backups:
                 bad.append((backup.name, "manifest", str(error.facts.get("reason", error))))
         return good, bad
 
-    def _expire(self) -> None:
-        """After a backup: let old ones go when nobody is at work; the packs are gone through now and then."""
+    def expire(self) -> None:
+        """Let old ones go when nobody is at work; the packs are gone through only now and then."""
         try:
             with self.store.alone(0.0):
                 removed, _kept, _leftovers = self._remove_expired(self._keep, ())

@@ -56,6 +56,8 @@ def _sort_packs(store: PackStore, live: Collection[bytes]) -> tuple[list[str], d
             continue
         use = [(digest, place) for digest, place in rows if digest in live and digest not in kept]
         kept.update(digest for digest, _place in use)
+        if any(digest in live and digest not in kept for digest in store.damaged(name)):
+            continue  # the only copy, though damaged, is not ours to throw away
         if not use:
             dead.append(name)
             continue

@@ -90,7 +90,7 @@ class PackStore:
 
     def rows(self, name: str) -> list[tuple[bytes, Location]]:
         """Read one pack's index; IntegrityError when it is not as it was written."""
-        bad = self._damaged(name)
+        bad = self.damaged(name)
         rows = _ROW.iter_unpack(self.raw_index(name))
         return [(digest, Location(name, *place)) for digest, *place in rows if digest not in bad]
 
@@ -101,15 +101,18 @@ class PackStore:
 
     def mark_damaged(self, name: str, digests: Iterable[bytes]) -> None:
         """Remember blobs that no longer read back, so that the next backup stores them again."""
-        known = self._damaged(name) | set(digests)
-        path = self.packs / f"{name}.damaged"
-        path.write_bytes(b"".join(sorted(known)))
+        known = self.damaged(name) | set(digests)
+        beside = self.tmp / f"{new_id('damaged')}"
+        self.tmp.mkdir(exist_ok=True, mode=0o700)
+        beside.write_bytes(b"".join(sorted(known)))
+        beside.replace(self.packs / f"{name}.damaged")
 
     def has_damage(self) -> bool:
         """Tell whether any blob is known not to read back."""
         return self.packs.is_dir() and any(self.packs.glob("*.damaged"))
 
-    def _damaged(self, name: str) -> set[bytes]:
+    def damaged(self, name: str) -> set[bytes]:
+        """Blobs of a pack that are known not to read back."""
         path = self.packs / f"{name}.damaged"
         if not path.exists():
             return set()

@@ -72,7 +72,9 @@ def restore(
     redeem_permit(permit, now=time.monotonic(), tool=RESTORE_TOOL)
     place = _target(backups, backup, target, allowed_roots)
     with backups.store.shared(), backups.workspace_lock(place, exclusive=True):
-        return _Run(backups, backup, place, undoes, progress, step).run()
+        done = _Run(backups, backup, place, undoes, progress, step).run()
+    backups.expire()
+    return done
 
 
 @dataclass

@@ -173,6 +173,9 @@ class TreeReader:
                     state = item.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue  # gone between listing and looking: as if deleted before
+                except OSError as error:
+                    add(_blind(path, stat.S_IFLNK if item.is_symlink() else stat.S_IFREG, error))
+                    continue
                 old = previous(path)
                 if (
                     old is not None
@@ -288,6 +291,9 @@ class TreeReader:
             state = os.stat(name, dir_fd=here.handle, follow_symlinks=False)
         except FileNotFoundError:
             return
+        except OSError as unseen:
+            self._entries.append(_blind(path, stat.S_IFDIR, unseen))
+            return
         if stat.S_ISDIR(state.st_mode):
             problem = Extra(problem=error.strerror or type(error).__name__)
             self._entries.append(self._entry(path, state, extra=problem))
@@ -298,6 +304,12 @@ class TreeReader:
         if self._progress is not None and (force or len(self._entries) - self._told >= PROGRESS_EVERY):
             self._told = len(self._entries)
             self._progress(Progress("read", self._told, self._bytes))
+
+
+def _blind(path: str, kind: int, error: OSError) -> Entry:
+    """An entry of which only name and type are known."""
+    problem = Extra(problem=error.strerror or type(error).__name__)
+    return Entry(path, kind, 0, 0, 0, 0, 0, 0, 0, 0, extra=problem)
 
 
 def _unchanged(old: Entry, state: os.stat_result) -> bool:
