@@ -51,6 +51,15 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
         "Take, list, check and prune exact backups of a workspace.",
         "Finish",
     ),
+    "pause": ("proctor.cli.pause", "pause", "Let nothing new begin; what runs goes on to its end.", "Decide"),
+    "resume": ("proctor.cli.pause", "resume", "Go on after a pause.", "Decide"),
+    "gc": ("proctor.cli.gc", "gc", "Remove what is old: worktrees, traces, engine records.", "Setup"),
+    "service": (
+        "proctor.cli.service",
+        "service",
+        "Keep the supervisor running, also after a reboot.",
+        "Setup",
+    ),
     "config": ("proctor.cli.config", "config", "Show the settings and where each comes from.", "Setup"),
     "policy": (
         "proctor.cli.policy",

@@ -8,22 +8,33 @@ from proctor.cli.output import json_option, print_json
 
 __all__ = ["supervisor"]
 
+WAIT_SECONDS = 1.0
+
 
 @click.group(invoke_without_command=True)
 @click.option(
-    "--idle", type=float, default=600.0, show_default=True, help="Seconds without work before it leaves."
+    "--idle",
+    type=click.FloatRange(min=0),
+    default=600.0,
+    show_default=True,
+    help="Seconds without work before it leaves; 0 means never.",
 )
+@click.option("--wait", is_flag=True, help="When another one runs, wait until it leaves and take its place.")
 @click.pass_context
-def supervisor(ctx: click.Context, idle: float) -> None:
+def supervisor(ctx: click.Context, idle: float, wait: bool) -> None:
     """Run the supervisor in this process; leave at once when there is one already.
 
     You hardly need this: every command that needs the supervisor starts it.
     """
     if ctx.invoked_subcommand is None:
-        _run(idle)
+        import time
+
+        while not _run(idle) and wait:
+            time.sleep(WAIT_SECONDS)
 
 
-def _run(idle: float) -> None:
+def _run(idle: float) -> bool:
+    """Be the supervisor until the end; False when there is another one."""
     import asyncio
     import os
     from pathlib import Path
@@ -38,15 +49,32 @@ def _run(idle: float) -> None:
     paths = app.settings.paths
     with only_one(paths.state_dir / "supervisor.lock") as first:
         if not first:
-            return
+            return False
         log_to(paths.log_file, app.settings.log_level)
         logger.info("supervisor {} of Proctor {} begins", os.getpid(), __version__)
         try:
-            run = Supervisor(lambda: app.executor(kind="supervisor"), app.writer, idle_s=idle)
+            run = Supervisor(lambda: app.executor(kind="supervisor"), app.writer, idle_s=idle or None)
             asyncio.run(run.serve(paths.socket))
         finally:
             app.close()
         logger.info("supervisor {} ends", os.getpid())
+    return True
+
+
+@supervisor.command("start")
+@json_option
+def start(as_json: bool) -> None:
+    """Start one in the background, unless one runs."""
+    from dataclasses import asdict
+
+    from proctor.config import load_settings
+    from proctor.engine.client import ensure
+
+    hello = ensure(load_settings())
+    if as_json:
+        print_json(asdict(hello))
+    else:
+        click.echo(f"pid {hello.pid}, version {hello.version}")
 
 
 @supervisor.command("status")
