@@ -18,7 +18,7 @@ from proctor.sandbox import process, procfs
 from proctor.sandbox.run import run
 from proctor.sandbox.spec import Level, Spec
 from proctor.testing.permits import permit_for_tests
-from tests.sandbox.conftest import SRC, need
+from tests.sandbox.conftest import SRC
 from tests.sandbox.programs import CHAIN, DAEMONS, STUBBORN
 
 Sh = Callable[..., Any]
@@ -236,8 +236,3 @@ def test_an_identity_outlives_no_process() -> None:
     child.kill()
     child.wait()
     assert not identity.alive()
-
-
-def test_level_three_is_there_or_said_to_be_missing() -> None:
-    """The run's end names bubblewrap when it is not installed."""
-    need(Level.BWRAP)

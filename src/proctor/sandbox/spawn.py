@@ -97,7 +97,7 @@ def _start_plain(job: dict[str, Any], fds: list[int]) -> Child:
 
 def _become(job: dict[str, Any], fds: list[int], error: int, keeper: int) -> NoReturn:
     """Turn the forked child into the program; never returns into the keeper's loop."""
-    stage = "setup"
+    stage, told = "setup", (0, "unexpected failure")
     try:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != keeper:
@@ -119,10 +119,11 @@ def _become(job: dict[str, Any], fds: list[int], error: int, keeper: int) -> NoR
             )
         stage = "exec"
         os.execvpe(job["argv"][0], job["argv"], job["env"])  # noqa: S606 - this is the exec
-    except BaseException as problem:  # noqa: BLE001 - nothing may climb out of the forked child
-        number = getattr(problem, "errno", None) or 0
-        os.write(error, json.dumps([stage, number, str(problem)]).encode()[:4096])
+    except OSError as problem:
+        told = (problem.errno or 0, str(problem))
     finally:
+        # Nothing may climb out of the forked child into the keeper's loop, whatever went wrong.
+        os.write(error, json.dumps([stage, *told]).encode()[:4096])
         os._exit(127)
 
 
