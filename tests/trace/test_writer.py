@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -208,6 +209,43 @@ def test_an_error_of_a_change_reaches_its_caller_as_it_is(sqlite_database: Datab
 
     with _writer(sqlite_database) as writer, pytest.raises(TimeoutError, match="mine"):
         writer.transact(change)
+
+
+@pytest.mark.parametrize("statement", ["SELECT nothing FROM nowhere", "INSERT INTO trace_heads VALUES (1)"])
+def test_a_mistake_in_a_change_fails_its_caller_only(database: Database, statement: str) -> None:
+    """Wrong SQL, or an error of the caller's own that looks like a fault, does not fail the others' batch."""
+    gate = _Gate()
+
+    def wrong(connection: sa.Connection) -> tuple[None, Sequence[Draft]]:
+        connection.exec_driver_sql(statement)
+        return None, []
+
+    def unavailable(_: sa.Connection) -> tuple[None, Sequence[Draft]]:
+        raise UnavailableError(what="A part of ours", reason="it is busy", cure="Wait.")
+
+    answers: list[str] = []
+
+    def call(change: Any) -> None:
+        try:
+            writer.transact(change)
+        except (sa.exc.DBAPIError, UnavailableError) as error:
+            answers.append(type(error).__name__)
+
+    with TraceWriter(database, key=KEY, redactor=gate) as writer:
+        first = writer.submit([draft()])
+        assert gate.entered.wait(10)
+        threads = [threading.Thread(target=call, args=(change,)) for change in (wrong, unavailable)]
+        for thread in threads:
+            thread.start()
+        while len(writer._queue) < 2:
+            time.sleep(0.005)
+        last = writer.submit([draft()])
+        gate.open.set()
+        for thread in threads:
+            thread.join(20)
+        assert [first.result(10)[0].seq, last.result(10)[0].seq] == [1, 2]
+    assert len(answers) == 2
+    assert "UnavailableError" in answers
 
 
 def test_metrics_count_batches_with_bounded_labels(sqlite_database: Database) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 
 import sqlalchemy as sa
 
-from proctor.protocol.errors import UsageError
+from proctor.protocol.errors import StoreUnavailableError, UsageError
 from proctor.protocol.events import Event
 from proctor.store.database import Database
 from proctor.store.tables import events
@@ -24,7 +24,27 @@ from proctor.trace.wake import watcher_of
 
 __all__ = ["Cursor"]
 
+_PATIENCE, _AGAIN = 30.0, 0.25
 _LOOK = 5.0  # a waiting cursor looks again at least this often, whoever forgot to wake it
+
+
+class _Away:
+    """How long the database has been away."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def pause(self, error: StoreUnavailableError) -> float:
+        """Seconds to wait before the next look; raises the error when patience is over."""
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if now - self._since > _PATIENCE:
+            raise error
+        return _AGAIN
+
+    def back(self) -> None:
+        """It answered."""
+        self._since = None
 
 
 class _Found(NamedTuple):
@@ -71,10 +91,18 @@ class Cursor:
         return found
 
     def events(self, idle: float | None = None) -> Iterator[Event]:
-        """Replay, then live; ends when nothing came for `idle` seconds, or at `close`."""
-        since = time.monotonic()
+        """Replay, then live; ends when nothing came for `idle` seconds, or at `close`.
+
+        A database that is away is waited for: half a minute, then its error comes through.
+        """
+        since, away = time.monotonic(), _Away()
         while not self._closed:
-            found = self._read(_share(since, idle))
+            try:
+                found = self._read(_share(since, idle))
+            except StoreUnavailableError as error:
+                time.sleep(away.pause(error))
+                continue
+            away.back()
             if not found and idle is not None and time.monotonic() - since >= idle:
                 return
             for event in found:
@@ -93,9 +121,14 @@ class Cursor:
 
     async def events_async(self, idle: float | None = None) -> AsyncIterator[Event]:
         """Like `events`, for `async for`."""
-        since = time.monotonic()
+        since, away = time.monotonic(), _Away()
         while not self._closed:
-            found = await self._read_async(_share(since, idle))
+            try:
+                found = await self._read_async(_share(since, idle))
+            except StoreUnavailableError as error:
+                await asyncio.sleep(away.pause(error))
+                continue
+            away.back()
             if not found and idle is not None and time.monotonic() - since >= idle:
                 return
             for event in found:

@@ -231,7 +231,7 @@ class TraceWriter:
 
     def _part(self, jobs: list[Job], error: Exception) -> None:
         """After a failed batch: one by one if one of them may be the cause, else all hear the reason."""
-        if len(jobs) == 1 or _environment(error):
+        if len(jobs) == 1 or isinstance(error, UnavailableError):
             _fail(jobs, error)
             return
         for job in jobs:
@@ -280,7 +280,7 @@ class TraceWriter:
                         job.value, drafts = job.change(connection)
                         job.prepared = prepare(drafts, self._redactor)
                 except Exception as error:  # worker loop: it goes to its caller
-                    if not connection.in_transaction() or connection.invalidated or _environment(error):
+                    if not connection.in_transaction() or connection.invalidated or _is_fault(error):
                         raise
                     job.prepared = []
                     failed.append((job, error))
@@ -321,9 +321,9 @@ def _once_more(error: Exception) -> bool:
     return getattr(getattr(cause, "orig", None), "sqlstate", None) in _RETRY_STATES
 
 
-def _environment(error: Exception) -> bool:
-    """Whether disk, server or lock failed: then it failed for all, and trying each again helps nobody."""
-    return isinstance(error, UnavailableError | sa.exc.OperationalError | sa.exc.InterfaceError | OSError)
+def _is_fault(error: Exception) -> bool:
+    """Whether disk, server or lock failed: then it failed for all, not only for the caller who met it."""
+    return isinstance(error, sa.exc.DBAPIError) and explain(error, "") is not None
 
 
 def _late(reason: str, deadline: float) -> UnavailableError:
