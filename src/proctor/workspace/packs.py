@@ -125,6 +125,8 @@ def _index_bytes(handle: int, size: int, name: str) -> bytes:
     if len(tail) != _TAIL.size or not tail.endswith(_MAGIC):
         raise IntegrityError(what=f"The pack {name}", reason="its end is missing")
     offset, rows, check, _magic = _TAIL.unpack(tail)
+    if offset + rows * _ROW.size + _TAIL.size != size:
+        raise IntegrityError(what=f"The pack {name}", reason="its end does not fit its length")
     raw = os.pread(handle, rows * _ROW.size, offset)
     if hashlib.sha256(raw).digest() != check:
         raise IntegrityError(what=f"The pack {name}", reason="its index does not match its checksum")
