@@ -80,6 +80,7 @@ class App:
 
     def executor(self, *, kind: str) -> Executor:
         """A new executor with a lease of its own."""
+        from proctor.engine.agents_table import Census
         from proctor.engine.book import SettingsBook
         from proctor.engine.executor import Executor, Parts
         from proctor.engine.liveness import open_lease
@@ -97,6 +98,7 @@ class App:
                 book=book,
                 places=GitPlaces(paths.worktrees_dir, paths.state_dir / "attempts"),
                 desk=book.desk,
+                census=Census(self.database, book),
             )
         )
 

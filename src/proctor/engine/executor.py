@@ -16,7 +16,7 @@ from loguru import logger
 from proctor.engine.attempts import AgentBook, Attempts, Workplaces
 from proctor.engine.claims import Claim, Claims
 from proctor.engine.dispatch import Desk
-from proctor.engine.liveness import Lease
+from proctor.engine.liveness import Lease, LeaseKeeper
 from proctor.engine.questions import HOLD_SECONDS, OpenQuestions
 from proctor.engine.reconciler import Reconciler
 from proctor.engine.runtime import Runtime
@@ -30,6 +30,7 @@ __all__ = ["Executor", "Parts"]
 
 LOOK_SECONDS = 1.0
 FULL_SECONDS = 3.0
+CENSUS_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class Parts:
     clock: Clock = field(default_factory=SystemClock)
     workers: int = 16
     hold_s: float = HOLD_SECONDS
+    census: Callable[[], object] | None = None
+    """Keeps the table of agents in step; looks by itself when it is time."""
 
 
 class Executor:
@@ -113,17 +116,23 @@ class Executor:
 
     async def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Live: returns after `stop`, or with `lost` set when the lease could not be kept."""
-        await asyncio.to_thread(self._lease.take)
-        await self._runtime.start()
+        loop = asyncio.get_running_loop()
+        keeper = LeaseKeeper(self._lease, lambda: loop.call_soon_threadsafe(self._lost))
+        await asyncio.to_thread(keeper.begin)
         try:
-            async with asyncio.TaskGroup() as group:
-                keeper = group.create_task(self._keep_lease())
+            await self._runtime.start()
+            try:
                 ready()
                 await self._look_again_and_again()
-                keeper.cancel()
+            finally:
+                await self._runtime.stop()
         finally:
-            await self._runtime.stop()
-            await asyncio.to_thread(self._lease.release)
+            await asyncio.to_thread(keeper.end)
+
+    def _lost(self) -> None:
+        logger.error("lease {} is lost; stopping all agents", self._lease.executor_id)
+        self.lost = True
+        self.stop()
 
     async def _look_again_and_again(self) -> None:
         clock = self._parts.clock
@@ -148,24 +157,6 @@ class Executor:
             logger.error("looking failed, trying again: {}", error)
             self._full = True
             await asyncio.sleep(LOOK_SECONDS)
-
-    async def _keep_lease(self) -> None:
-        """Renew three times per life; when it cannot be kept, stop before anybody else begins."""
-        clock = self._parts.clock
-        kept = clock.monotonic()
-        while not self._stop.is_set():
-            await asyncio.sleep(self._lease.ttl / 3)
-            try:
-                if await asyncio.wait_for(asyncio.to_thread(self._lease.renew), self._lease.ttl / 3):
-                    kept = clock.monotonic()
-                    continue
-                self.lost = True
-            except (UnavailableError, sa.exc.SQLAlchemyError, TimeoutError) as error:
-                logger.error("the lease could not be renewed: {}", error)
-                self.lost = clock.monotonic() - kept > self._lease.ttl * 2 / 3
-            if self.lost:
-                logger.error("lease {} is lost; stopping all agents", self._lease.executor_id)
-                self.stop()
 
     async def _is_dead(self, executor_id: str) -> bool:
         return executor_id in await asyncio.to_thread(self._lease.dead, {executor_id})

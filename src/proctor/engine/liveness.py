@@ -11,20 +11,23 @@ import contextlib
 import fcntl
 import os
 import socket
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
 import sqlalchemy as sa
+from loguru import logger
 
 from proctor import __version__
-from proctor.protocol.errors import StoreUnavailableError
+from proctor.protocol.errors import StoreUnavailableError, UnavailableError
 from proctor.protocol.ids import ExecutorId, new_id
 from proctor.store.database import Database
 from proctor.store.tables import executors
 
-__all__ = ["DEFAULT_TTL", "FlockLease", "Lease", "TableLease", "open_lease"]
+__all__ = ["DEFAULT_TTL", "FlockLease", "Lease", "LeaseKeeper", "TableLease", "open_lease"]
 
 DEFAULT_TTL = 15.0
 
@@ -165,6 +168,42 @@ class TableLease:
                 sa.select(executors.c.executor_id).where(executors.c.executor_id.in_(asked))
             )
             return asked - set(rows.scalars())
+
+
+class LeaseKeeper:
+    """Renews a lease from a thread of its own, so that a busy event loop or a slow launch does not lose it."""
+
+    def __init__(self, lease: Lease, lost: Callable[[], object]) -> None:
+        self._lease = lease
+        self._lost = lost
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="proctor-lease", daemon=True)
+
+    def begin(self) -> None:
+        """Take the lease and keep it."""
+        self._lease.take()
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stop keeping and give the lease back."""
+        self._ended.set()
+        self._thread.join(self._lease.ttl)
+        self._lease.release()
+
+    def _keep(self) -> None:
+        """Renew three times per life; say so when it is gone, or when it may be gone before we could know."""
+        kept = time.monotonic()
+        while not self._ended.wait(self._lease.ttl / 3):
+            try:
+                alive = self._lease.renew()
+            except (UnavailableError, sa.exc.SQLAlchemyError) as error:
+                logger.error("the lease could not be renewed: {}", error)
+                alive = time.monotonic() - kept < self._lease.ttl * 2 / 3
+            else:
+                kept = time.monotonic() if alive else kept
+            if not alive:
+                self._lost()
+                return
 
 
 def _row(executor_id: str, kind: str, expires: str | None) -> sa.Insert:

@@ -120,24 +120,31 @@ class Reconciler:
             await self._runtime.wake()
 
     async def _requeue_lost(self) -> None:
-        """Mend rows that nobody works on and the queue does not know (a lost engine.db, a failed write)."""
+        """Mend rows that the queue does not know (a death before the handover, a lost engine.db, a failed write)."""
         rows = await asyncio.to_thread(self._held_rows)
         jobs = {row.task_id: Job(row.task_id, row.attempt, row.priority) for row in rows}
-        known = await asyncio.to_thread(self._runtime.running, list(jobs.values()))
-        lost = [row for row in rows if jobs[row.task_id].workflow_id not in known]
-        owners = {row.owner for row in lost if row.owner is not None and row.owner != self._lease.executor_id}
-        dead = await asyncio.to_thread(self._lease.dead, owners) if owners else set()
-        for row in lost:
-            mine = row.owner == self._lease.executor_id and row.task_id not in self._attempts.running
-            if row.owner is None or mine or row.owner in dead:
+        known = await asyncio.to_thread(self._runtime.known, list(jobs.values()))
+        waiting = [row for row in rows if row.status is TaskState.ASSIGNED]
+        again = [jobs[row.task_id] for row in waiting if jobs[row.task_id].workflow_id not in known]
+        if again:
+            await self._runtime.enqueue(again)
+        stale = self._clock.now() - STALE
+        ended = [row for row in rows if not known.get(jobs[row.task_id].workflow_id, row in waiting)]
+        for row in ended:
+            if (row.assigned_at or stale) <= stale and await self._left_behind(row):
                 await self._put_back(row)
 
+    async def _left_behind(self, row: Task) -> bool:
+        """Whether nobody works on a row any more: not we, and nobody who lives."""
+        if row.owner is None:
+            return True
+        if row.owner == self._lease.executor_id:
+            return row.task_id not in self._attempts.running
+        return row.owner in await asyncio.to_thread(self._lease.dead, {row.owner})
+
     def _held_rows(self) -> list[Task]:
-        stale = self._clock.now() - STALE
-        queued = sa.and_(task_queue.c.status == TaskState.ASSIGNED.value, task_queue.c.queued_at < stale)
-        running = sa.and_(
-            task_queue.c.status == TaskState.IN_PROGRESS.value, task_queue.c.assigned_at < stale
-        )
+        queued = sa.and_(task_queue.c.status == TaskState.ASSIGNED.value, task_queue.c.queued_at.is_not(None))
+        running = task_queue.c.status == TaskState.IN_PROGRESS.value
         query = task_queue.select().where(sa.or_(queued, running)).limit(BATCH)
         with self._database.read() as connection:
             return [Task.of(row) for row in connection.execute(query).mappings()]

@@ -8,11 +8,14 @@ follows: keep the workflow's name and its two arguments; when a step is ever add
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -29,6 +32,7 @@ WORKFLOW = "proctor_attempt"
 # The belt: a wake-up starts work at once, this poll finds what another process enqueued.
 POLL_SECONDS = 0.25
 MAX_THREADS = 48
+ADVISORY_LOCK = 7_283_665_142
 # A long-lived task may be taken over many times; giving up is our decision, not DBOS's.
 MAX_RECOVERIES = 1_000_000
 Handler = Callable[[str, int], Awaitable[str]]
@@ -79,6 +83,23 @@ def engine_database(url: str, *, pool_size: int = 20) -> sa.Engine:
     return engine
 
 
+@contextlib.contextmanager
+def _alone(engine: sa.Engine) -> Iterator[None]:
+    """Keep two processes from creating DBOS's tables at once: it does not expect company at its first launch."""
+    if engine.dialect.name == "sqlite":
+        with Path(f"{engine.url.database}.lock").open("w") as guard:
+            fcntl.flock(guard, fcntl.LOCK_EX)
+            yield
+        return
+    # Autocommit: DBOS builds indexes concurrently, which waits for every open transaction, also for ours.
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(sa.select(sa.func.pg_advisory_lock(ADVISORY_LOCK)))
+        try:
+            yield
+        finally:
+            connection.execute(sa.select(sa.func.pg_advisory_unlock(ADVISORY_LOCK)))
+
+
 class Runtime:
     """The one DBOS of this process. `start` inside the event loop that is to run the attempts."""
 
@@ -93,7 +114,8 @@ class Runtime:
         """Launch DBOS. The executor id is unique: two processes with one id steal each other's work."""
         self._engine = engine_database(self._url)
         DBOS(config=self._config(self._engine))
-        DBOS.launch()
+        with _alone(self._engine):
+            DBOS.launch()
         await DBOS.register_queue_async(
             QUEUE,
             worker_concurrency=self.workers,
@@ -168,13 +190,11 @@ class Runtime:
         """Put the work of dead executors back into the queue; never runs it here and now."""
         return len(DBOS._recover_pending_workflows(sorted(dead)))
 
-    def running(self, jobs: Iterable[Job]) -> set[str]:
-        """Which of these attempts DBOS still knows as queued or running."""
+    def known(self, jobs: Iterable[Job]) -> dict[str, bool]:
+        """Which of these attempts DBOS knows, and whether they still wait or run there."""
         ids = [job.workflow_id for job in jobs]
-        if not ids:
-            return set()
-        rows = DBOS.list_workflows(workflow_ids=ids, load_input=False, load_output=False)
-        return {row.workflow_id for row in rows if row.status in {"ENQUEUED", "PENDING", "DELAYED"}}
+        rows = DBOS.list_workflows(workflow_ids=ids, load_input=False, load_output=False) if ids else []
+        return {row.workflow_id: row.status in {"ENQUEUED", "PENDING", "DELAYED"} for row in rows}
 
     def cancel(self, jobs: Iterable[Job]) -> None:
         """Take attempts out of the queue that nobody has begun."""

@@ -80,6 +80,7 @@ class Task:
     agent: str | None
     created_by: str
     created_at: datetime
+    assigned_at: datetime | None
     started_at: datetime | None
     completed_at: datetime | None
     deadline: datetime | None
@@ -110,6 +111,7 @@ class Task:
             agent=row["assigned_to_agent"],
             created_by=row["created_by"],
             created_at=row["created_at"],
+            assigned_at=row["assigned_at"],
             started_at=row["started_at"],
             completed_at=row["completed_at"],
             deadline=row["deadline"],

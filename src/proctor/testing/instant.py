@@ -1,4 +1,6 @@
-"""A driver without a process, for tests and benchmarks of the engine: it does what a function says, at once. Simulated."""
+"""A driver without a process, for tests and benchmarks of the engine: it does what a function says, at
+once. Simulated.
+"""
 
 from __future__ import annotations
 

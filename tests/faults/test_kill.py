@@ -1,0 +1,148 @@
+"""kill -9 at every event boundary, on both databases: no task lost, no completed task run again, the trace whole."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from proctor.engine.tasks import NewTask, Tasks
+from proctor.protocol.states import TaskState
+from proctor.store.database import Database
+from proctor.store.tables import events
+from proctor.trace.redact import Redactor
+from proctor.trace.verify import verify
+from proctor.trace.writer import TraceWriter
+from tests.engine.conftest import KEY
+from tests.faults.victim import EXITED, Order, kill, start
+
+TASKS = 20
+
+
+@pytest.fixture
+def order(database: Database, tmp_path: Path) -> Order:
+    """A victim's order on this database."""
+    url = database.url.render_as_string(hide_password=False)
+    engine_url = f"sqlite:///{tmp_path}/engine.db" if database.dialect == "sqlite" else url
+    return Order(database_url=url, engine_url=engine_url, root=tmp_path, home=tmp_path / "home")
+
+
+@pytest.fixture
+def tasks(database: Database) -> Iterator[Tasks]:
+    """Twenty tasks in the queue, some waiting for others."""
+    with TraceWriter(database, key=KEY, redactor=Redactor(key=KEY)) as writer:
+        queue = Tasks(database, writer)
+        ids: list[str] = []
+        for number in range(TASKS):
+            after = [ids[number - 5]] if number >= 5 and number % 3 == 0 else []
+            ids.append(queue.add(NewTask(f"{number}", agent="abc"[number % 3], depends_on=after)).task_id)
+        yield queue
+
+
+def _all_ended(tasks: Tasks) -> bool:
+    return len(tasks.list(status=["completed", "failed", "cancelled"], limit=1000)) == TASKS
+
+
+def _until_done(order: Order, tasks: Tasks, *, deaths: int) -> int:
+    """Start victims until everything has ended; returns how many died on the way."""
+    died = 0
+    while not _all_ended(tasks):
+        assert died <= deaths, "no progress"
+        victim = start(order)
+        deadline = time.monotonic() + 30
+        while victim.is_alive() and not _all_ended(tasks) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if victim.is_alive():
+            victim.terminate()
+        victim.join(20)
+        died += victim.exitcode == EXITED
+    return died
+
+
+def _check(database: Database, tasks: Tasks, root: Path) -> None:
+    """The guarantees: all completed, none lost, none run after its completion, the trace whole."""
+    ended = tasks.list(status=["completed"], limit=1000)
+    assert len(ended) == TASKS
+    completed = {task.task_id: task.completed_at for task in ended}
+    for line in (root / "effects").read_text().splitlines():
+        moment, task_id, _attempt = line.split()
+        done = completed[task_id]
+        assert done is not None
+        assert float(moment) <= done.timestamp()
+    with database.read() as connection:
+        query = sa.select(events.c.task_id, sa.func.count()).where(events.c.event == "task_completed")
+        counts = {row[0]: row[1] for row in connection.execute(query.group_by(events.c.task_id))}
+    assert counts == dict.fromkeys(completed, 1)
+    assert verify(database, KEY).ok
+
+
+@pytest.mark.slow
+def test_a_death_after_every_few_events_loses_and_repeats_nothing(
+    database: Database, order: Order, tasks: Tasks, tmp_path: Path
+) -> None:
+    """Each executor dies right after its twelfth event is on disk; together they finish the work."""
+    from dataclasses import replace
+
+    died = _until_done(replace(order, exit_after=12), tasks, deaths=60)
+    assert died >= 4
+    _check(database, tasks, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_a_death_at_every_event_boundary_loses_and_repeats_nothing(
+    database: Database, order: Order, tasks: Tasks, tmp_path: Path
+) -> None:
+    """Each executor dies right after its first event: every boundary of the run is crossed by a death."""
+    from dataclasses import replace
+
+    died = _until_done(replace(order, exit_after=1), tasks, deaths=400)
+    assert died >= TASKS
+    _check(database, tasks, tmp_path)
+
+
+@pytest.mark.slow
+def test_sigkill_at_random_moments_loses_and_repeats_nothing(
+    database: Database, order: Order, tasks: Tasks, tmp_path: Path
+) -> None:
+    """A real SIGKILL at a sample of moments; the lease or the lock frees the work."""
+    from dataclasses import replace
+
+    dice = random.Random(7)
+    slow = replace(order, work_s=0.1)
+    for _ in range(4):
+        victim = start(slow)
+        time.sleep(0.3 + dice.random() * 0.7)
+        kill(victim)
+    _until_done(slow, tasks, deaths=0)
+    _check(database, tasks, tmp_path)
+
+
+@pytest.mark.slow
+def test_two_executors_share_the_queue_and_one_dies(
+    database: Database, order: Order, tasks: Tasks, tmp_path: Path
+) -> None:
+    """Two at once never run one attempt twice; when one is killed the other finishes its work."""
+    from dataclasses import replace
+
+    slow = replace(order, work_s=0.1)
+    pair: list[BaseProcess] = [start(slow), start(replace(slow, home=_other_home(slow, database)))]
+    time.sleep(0.8)
+    kill(pair[0])
+    deadline = time.monotonic() + 40
+    while not _all_ended(tasks) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    pair[1].terminate()
+    pair[1].join(20)
+    _check(database, tasks, tmp_path)
+    assert {task.status for task in tasks.list(status=["completed"], limit=100)} == {TaskState.COMPLETED}
+
+
+def _other_home(order: Order, database: Database) -> Path:
+    """On PostgreSQL the second worker has a home of its own; on SQLite both are one machine with one state."""
+    return order.home if database.dialect == "sqlite" else order.root / "other-home"

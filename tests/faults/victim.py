@@ -1,0 +1,111 @@
+"""A process to kill: an executor on given databases that may end itself after so many events, like a pulled plug.
+
+Started through a fork server that has imported everything, so that hundreds of deaths take seconds, not minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from proctor.agents.driver import AttemptEnd, AttemptRequest, Outcome
+from proctor.engine.dispatch import Desk
+from proctor.engine.executor import Executor, Parts
+from proctor.engine.liveness import open_lease
+from proctor.protocol.events import Event
+from proctor.store.database import Database
+from proctor.testing.instant import InstantDriver, InstantRun
+from proctor.trace.redact import Redactor
+from proctor.trace.writer import TraceWriter
+from tests.engine.conftest import KEY, Book, Scratch
+
+__all__ = ["EXITED", "Order", "kill", "start"]
+
+EXITED = 86
+AGENTS = ("a", "b", "c")
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the victim is to do."""
+
+    database_url: str
+    engine_url: str
+    root: Path
+    home: Path
+    exit_after: int | None = None
+    """End with os._exit after so many events are on disk."""
+    ttl: float = 1.0
+    work_s: float = 0.0
+
+
+class ExitAfter:
+    """Counts events that are on disk and pulls the plug."""
+
+    def __init__(self, count: int | None) -> None:
+        self._left = count
+
+    def batch(self, events: Sequence[Event], seconds: float) -> None:
+        """Notice a committed batch."""
+        if self._left is None:
+            return
+        self._left -= len(events)
+        if self._left <= 0:
+            os._exit(EXITED)
+
+
+def start(order: Order) -> BaseProcess:
+    """Start a victim."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.faults.victim", "proctor.engine.runtime"])
+    process = context.Process(target=_main, args=(order,))
+    process.start()
+    return process
+
+
+def kill(process: BaseProcess) -> None:
+    """kill -9, and wait for it to be gone."""
+    if process.pid is not None and process.is_alive():
+        os.kill(process.pid, signal.SIGKILL)
+    process.join(10)
+
+
+def _main(order: Order) -> None:
+    asyncio.run(_execute(order))
+
+
+async def _execute(order: Order) -> None:
+    database = Database(order.database_url)
+    writer = TraceWriter(database, key=KEY, redactor=Redactor(key=KEY), observer=ExitAfter(order.exit_after))
+    executor = Executor(_parts(order, database, writer))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, executor.stop)
+    await executor.run()
+    writer.close()
+    database.close()
+
+
+def _parts(order: Order, database: Database, writer: TraceWriter) -> Parts:
+    async def work(request: AttemptRequest, run: InstantRun) -> AttemptEnd:
+        """The effect: one line per begun run; a completed task must never get another."""
+        line = f"{time.time():.6f} {request.task_id} {request.attempt}\n"
+        with (order.root / "effects").open("a") as ledger:
+            ledger.write(line)
+        await asyncio.sleep(order.work_s)
+        return AttemptEnd(Outcome.SUCCEEDED, "done", simulated=True)
+
+    return Parts(
+        database=database,
+        writer=writer,
+        engine_url=order.engine_url,
+        lease=open_lease(database, order.home / "executors", kind="victim", ttl=order.ttl),
+        book=Book(dict.fromkeys(AGENTS, InstantDriver(work))),
+        places=Scratch(order.root / "places"),
+        desk=lambda _: Desk(dict.fromkeys(AGENTS, 4)),
+    )
