@@ -23,7 +23,7 @@ MAX_DETAILS = 64 * 1024
 # Cut before redaction only what is far too long, and then drop the cut edge: half a secret fits no rule.
 _PRE_CUT, _EDGE = 2 * MAX_DETAILS, 8 * 1024
 _DEPTH = 32
-_GROUP = 3000  # characters the redactor looks at together; it takes up to 4096 at once
+_GROUP = 3900  # characters the redactor looks at together; it takes up to 4096 at once
 _ID_WIDTH, _NAME_WIDTH = 64, 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND, _DAY = 1_000_000, 86_400_000_000
@@ -74,12 +74,12 @@ def prepare(drafts: Sequence[Draft], redactor: Redacts) -> list[Prepared]:
     size = 0
     for draft in drafts:
         details, raw = _plain(draft.details)
+        size += len(raw) or _GROUP
+        if size > _GROUP and group:
+            done += _finish_group(drafts[len(done) : len(done) + len(group)], group, raws, redactor)
+            group, raws, size = [], [], len(raw) or _GROUP
         group.append(details)
         raws.append(raw)
-        size += len(raw) or _GROUP
-        if size >= _GROUP:
-            done += _finish_group(drafts[len(done) : len(done) + len(group)], group, raws, redactor)
-            group, raws, size = [], [], 0
     return done + _finish_group(drafts[len(done) :], group, raws, redactor)
 
 
