@@ -23,17 +23,17 @@ async def test_memory_is_counted_for_the_whole_tree(py: Sh, level: Level) -> Non
 
 
 async def test_a_fast_allocator_meets_the_back_stop(py: Sh, level: Level) -> None:
-    """One allocation far beyond the limit fails at once: it cannot outrun the watcher."""
-    code = "try:\n    bytearray(3 << 30)\n    print('GOT')\nexcept MemoryError:\n    print('REFUSED')"
+    """Memory far beyond the limit cannot even be reserved: nobody outruns the watcher by much."""
+    code = "import mmap\ntry:\n    mmap.mmap(-1, 3 << 30, flags=mmap.MAP_PRIVATE)\nexcept OSError:\n    print('REFUSED')"
     result = await py(code, level, limits={"memory_mb": 100})
-    assert "GOT" not in result.stdout.text
+    assert result.stdout.text == "REFUSED\n"
 
 
 async def test_cpu_is_held_to_its_share(py: Sh, level: Level) -> None:
-    """Two busy processes together get half of one core, with room for the watcher's period."""
-    result = await py(SPIN, level, limits={"cpu_percent": 50})
+    """Two busy processes together get a tenth of one core, with room for the watcher's period."""
+    result = await py(SPIN, level, limits={"cpu_percent": 10})
     assert result.exit_code == 0
-    assert result.cpu_seconds < 0.8 * result.duration
+    assert result.cpu_seconds < 0.25 * result.duration
 
 
 async def test_a_stopped_command_still_ends(py: Sh, level: Level) -> None:

@@ -159,7 +159,8 @@ class Keeper:
             return
         tree.next_look = now + _TICK
         pids = procfs.tree(os.getpid(), skip=tree.wrappers)
-        look = procfs.sample(pids)
+        # Wrappers too: the first process of a namespace holds the CPU time of the orphans it buried.
+        look = procfs.sample(procfs.tree(os.getpid()))
         tree.peak = max(tree.peak, look.resident)
         if limits.get("processes") and len(pids) > limits["processes"]:
             self._terminate(tree, "processes", 0.0)
