@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -187,6 +189,25 @@ def test_a_forged_manifest_cannot_write_outside(workspace: Path, backups: Backup
         forged = type(manifest)([*manifest.entries, manifest.entries[-1]._replace(path=bad)])
         with pytest.raises(IntegrityError):
             forged.check()
+
+
+def test_a_mount_inside_the_workspace_is_restored_too(
+    workspace: Path, backups: Backups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a rename or link between the scaffold and the place is impossible, it happens beside the place."""
+    before = facts(workspace)
+    backup = backups.create(workspace)
+    mutate(workspace)
+    real = os.rename
+
+    def within_one_mount(source: str, target: str, **where: Any) -> None:
+        if where.get("src_dir_fd") != where.get("dst_dir_fd"):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        real(source, target, **where)
+
+    monkeypatch.setattr(os, "rename", within_one_mount)
+    restore(backups, backup, permit=leave())
+    assert differences(before, facts(workspace)) == []
 
 
 def test_preview_tells_and_changes_nothing(workspace: Path, backups: Backups) -> None:

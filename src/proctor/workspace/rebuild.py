@@ -206,53 +206,56 @@ class Rebuilder:
     def _place(self, entries: list[Entry]) -> None:
         for entry in entries:
             self._step()
-            folder, name = self._spot(entry.path)
-            self._expect(folder, name, entry.path)
-            self._rename(entry, self._staged[entry.path], folder, name)
+            self._put(entry, self._staged[entry.path], self._again_beside)
 
-    def _rename(self, entry: Entry, staged: str, folder: int, name: str) -> None:
-        try:
-            os.rename(staged, name, src_dir_fd=self._staging, dst_dir_fd=folder)
-        except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
-            # Another file system is mounted there: stage once more on its own side.
-            beside = f"{STAGING_PREFIX}{staged}"
-            self._write_file(folder, beside, entry, sync=True)
-            os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+    def _again_beside(self, folder: int, name: str, entry: Entry) -> bool:
+        """Files are staged already; only beside a place on another file system they are written once more."""
+        if folder != self._staging:
+            self._write_file(folder, name, entry, sync=True)
+        return True
 
     def _link(self, pairs: list[tuple[Entry, str]]) -> None:
         for number, (entry, shared) in enumerate(pairs):
             self._step()
             source, source_name = self._spot(shared)
-            staged = f"link-{number}"
-            os.link(source_name, staged, src_dir_fd=source, dst_dir_fd=self._staging, follow_symlinks=False)
-            folder, name = self._spot(entry.path)
-            self._expect(folder, name, entry.path)
-            os.rename(staged, name, src_dir_fd=self._staging, dst_dir_fd=folder)
+
+            def make(folder: int, name: str, _entry: Entry, at: int = source, old: str = source_name) -> bool:
+                os.link(old, name, src_dir_fd=at, dst_dir_fd=folder, follow_symlinks=False)
+                return True
+
+            self._put(entry, f"link-{number}", make)
 
     def _make_special(self, entries: list[Entry]) -> None:
         for number, entry in enumerate(entries):
             self._step()
-            staged = f"special-{number}"
-            if not self._make_node(staged, entry):
-                continue
-            folder, name = self._spot(entry.path)
-            self._expect(folder, name, entry.path)
-            os.rename(staged, name, src_dir_fd=self._staging, dst_dir_fd=folder)
+            self._put(entry, f"special-{number}", self._make_node)
 
-    def _make_node(self, staged: str, entry: Entry) -> bool:
+    def _put(self, entry: Entry, staged: str, make: Callable[[int, str, Entry], bool]) -> None:
+        """Make something in the scaffold and rename it into place; beside its place where a mount is between."""
+        folder, name = self._spot(entry.path)
+        self._expect(folder, name, entry.path)
+        try:
+            if make(self._staging, staged, entry):
+                os.rename(staged, name, src_dir_fd=self._staging, dst_dir_fd=folder)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            beside = f"{STAGING_PREFIX}{staged}"
+            if make(folder, beside, entry):
+                os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+    def _make_node(self, folder: int, name: str, entry: Entry) -> bool:
         try:
             if stat.S_ISLNK(entry.mode):
-                os.symlink(entry.target, staged, dir_fd=self._staging)
+                os.symlink(entry.target, name, dir_fd=folder)
             else:
                 device = (entry.extra or Extra()).rdev
-                os.mknod(staged, entry.mode, device, dir_fd=self._staging)
-                os.chmod(staged, stat.S_IMODE(entry.mode), dir_fd=self._staging)
+                os.mknod(name, entry.mode, device, dir_fd=folder)
+                os.chmod(name, stat.S_IMODE(entry.mode), dir_fd=folder)
         except PermissionError:
             self.notes.append(f"{entry.path}: a node of this type may not be made by this user")
             return False
-        self._dress_node(self._staging, staged, entry)
+        self._dress_node(folder, name, entry)
         return True
 
     def _dress_node(self, folder: int, name: str, entry: Entry) -> None:
