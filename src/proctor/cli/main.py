@@ -147,20 +147,25 @@ def cli(ctx: click.Context, debug: bool) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; failures print one sentence with the cure, never a traceback unless --debug."""
     words = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in words
+    own, rest = _split(words)
+    debug = "--debug" in own
     try:
-        return _run(words)
+        return _run([word for word in own if word != "--debug"] + rest)
     except Exception as error:
         if debug:
             raise
         return _report(error)
 
 
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Part the words at `--`: what follows belongs to the command, also when it looks like our flag."""
+    end = words.index("--") if "--" in words else len(words)
+    return words[:end], words[end:]
+
+
 def _run(words: list[str]) -> int:
     try:
-        answer: Any = cli.main(
-            args=[word for word in words if word != "--debug"], prog_name="proctor", standalone_mode=False
-        )
+        answer: Any = cli.main(args=words, prog_name="proctor", standalone_mode=False)
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except (click.Abort, KeyboardInterrupt):

@@ -162,7 +162,7 @@ class _Look:
         answer = self.answers.get(task.task_id)
         if answer == "timeout":
             self._block(
-                task, "the approval expired without an answer; approve it anew with `proctor tasks retry`"
+                task, "the approval expired without an answer; `proctor tasks retry` asks again"
             )
         elif answer in {"approved", "rejected"}:
             self._assign(task)

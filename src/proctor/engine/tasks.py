@@ -263,11 +263,12 @@ class Tasks:
         return self.get(self._writer.transact(change))
 
     def retry(self, name: str, *, by: str) -> Task:
-        """Open a failed or cancelled task again as a new attempt; what it depended on stays."""
+        """Open a failed, cancelled or blocked task again as a new attempt; what it depended on stays."""
 
         def change(connection: sa.Connection) -> tuple[str, list[Draft]]:
             task = find_task(connection, name, lock=True)
-            target = TASK.reopen(task.status)
+            blocked = task.status is TaskState.BLOCKED
+            target = TASK.step(task.status, TaskState.PENDING) if blocked else TASK.reopen(task.status)
             connection.execute(
                 task_queue.update()
                 .where(task_queue.c.task_id == task.task_id)
