@@ -24,7 +24,7 @@ def bare():
     if os.fork():
         os._exit(0)
     os.closerange(0, 64)
-    os.execve("/bin/sleep", ["sleep", "60"], {})
+    os.execve("/bin/sleep", ["sleep", globals().get("nap", "60")], {})
 spawn(lambda: (spawn(sleeper), sleeper()))
 spawn(daemon)
 spawn(bare)
