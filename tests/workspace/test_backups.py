@@ -161,6 +161,18 @@ def test_a_damaged_manifest_is_found_and_blocks_collection(workspace: Path, back
     assert backups.create(workspace).complete
 
 
+def test_content_of_a_backup_with_damaged_facts_is_kept(workspace: Path, backups: Backups) -> None:
+    """Prune frees nothing that a manifest names, even if the facts beside it do not read."""
+    backup = backups.create(workspace)
+    facts_file = backup.path / "backup.json"
+    good = facts_file.read_text()
+    facts_file.write_text("{")
+    assert backups.listing() == []
+    backups.prune(keep=0)
+    facts_file.write_text(good)
+    assert backups.verify([backup.name]).damaged == ()
+
+
 def test_a_missing_pack_is_found(workspace: Path, backups: Backups) -> None:
     """When a pack is gone, verify says which paths are lost."""
     backup = backups.create(workspace)
@@ -205,7 +217,7 @@ def test_what_a_crashed_create_left_is_collected(workspace: Path, backups: Backu
     (workspace / "big").write_bytes(os.urandom(3 << 20))
     code = (
         "import os, sys; from pathlib import Path; from proctor.workspace import backups as b\n"
-        "b.Backups._publish = lambda *a: os._exit(9)\n"
+        "b.Backups.publish = lambda *a: os._exit(9)\n"
         "b.Backups(Path(sys.argv[1])).create(Path(sys.argv[2]))"
     )
     argv = [sys.executable, "-c", code, str(backups.base), str(workspace)]

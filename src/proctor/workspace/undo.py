@@ -13,6 +13,7 @@ from proctor.protocol.errors import NotFoundError
 from proctor.protocol.permits import Permit
 from proctor.workspace import snapshot
 from proctor.workspace.backups import Backup, Backups
+from proctor.workspace.catalog import file_key
 from proctor.workspace.changes import Changes
 from proctor.workspace.locks import file_lock
 from proctor.workspace.restore import Restored, preview, restore
@@ -78,7 +79,7 @@ def undo(
 def save_before_write(backups: Backups, workspace: Path, *, run_id: str, reason: str) -> Backup:
     """Take the snapshot that a governed run needs before its first write; later calls of the run get the same."""
     place = snapshot.real_directory(workspace)
-    with file_lock(backups.store.root / "locks" / f"run-{backups.owner_key(run_id)}", exclusive=True):
+    with file_lock(backups.store.root / "locks" / f"run-{file_key(run_id)}", exclusive=True):
         for backup in backups.listing(place):
             if backups.is_pinned_by(backup, run_id):
                 return backup
