@@ -154,10 +154,11 @@ asyncio.run(run(spec, permit=permit_for_tests(), on_output=lambda *_: print("rea
 
 
 def test_the_tree_dies_when_its_owner_is_killed(place: Path, level: Level, tag: str) -> None:
-    """kill -9 of the process that asked leaves nothing behind: no daemon, no keeper."""
+    """kill -9 of the process that asked leaves nothing behind: no daemon, no keeper, no directory."""
     words = [sys.executable, "-c", OWNER, SRC, str(int(level)), str(place / "ws")]
     words += [sys.executable, "-I", "-S", "-c", f"tag = {tag!r}{DAEMONS}time.sleep(60)"]
-    owner = subprocess.Popen(words, stdout=subprocess.PIPE)
+    (place / "tmp").mkdir()
+    owner = subprocess.Popen(words, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(place / "tmp")})
     assert owner.stdout is not None
     assert owner.stdout.readline() == b"ready\n"
     assert len(tagged(tag)) > 3
@@ -167,6 +168,7 @@ def test_the_tree_dies_when_its_owner_is_killed(place: Path, level: Level, tag: 
     owner.stdout.close()
     assert _eventually(lambda: tagged(tag) == [])
     assert _eventually(lambda: not any(procfs.start_time(pid) for pid in keepers))
+    assert list((place / "tmp").iterdir()) == []
 
 
 def _eventually(true: Callable[[], bool], seconds: float = 15.0) -> bool:

@@ -65,6 +65,7 @@ class Keeper:
         signal.signal(signal.SIGTERM, lambda *_: None)
         for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTTOU, signal.SIGTTIN):
             signal.signal(ignored, signal.SIG_IGN)
+        self.temporary: str | None = None  # what a lost owner cannot remove any more
         self.poll = select.poll()
         self.poll.register(channel, select.POLLIN)
         self.poll.register(self.wakeup, select.POLLIN)
@@ -78,6 +79,7 @@ class Keeper:
             pass
         finally:
             self._end_everything()
+            _remove(self.temporary)
 
     def _next_job(self) -> tuple[dict[str, Any], list[int]]:
         while True:
@@ -110,11 +112,13 @@ class Keeper:
             for fd in fds:
                 os.close(fd)
         tree = _Tree(job, child)
+        self.temporary = job["temporary"]
         if not tree.quiet:
             began = procfs.start_time(tree.leader)
             self.channel.send({"ev": "started", "pid": tree.leader, "start_time": began})
         self._watch(tree)
         self._finish(tree)
+        self.temporary = None
 
     def _watch(self, tree: _Tree) -> None:
         """Wait for the leader's end, keeping the limits and hearing the owner meanwhile."""
@@ -259,6 +263,13 @@ def _have_children() -> bool:
     except ChildProcessError:
         return False
     return True
+
+
+def _remove(place: str | None) -> None:
+    if place is not None:
+        import shutil
+
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _bury() -> None:

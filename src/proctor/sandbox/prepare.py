@@ -135,7 +135,7 @@ def _plain(ready: _Ready) -> Prepared:
         argv, missing = seatbelt_argv(spec, temporary, ready.guarded), (UNTESTED,)
     else:
         rules, missing = landlock_rules(spec, temporary), landlock_missing(spec, probe.landlock()[0])
-    job = _job(ready, argv, spec.cwd, temporary, landlock=rules)
+    job = _job(ready, argv, spec.cwd, temporary, landlock=rules, temporary=temporary)
     confinement = Confinement(level, net, (*missing, *_polled(spec, ready.group)))
     return Prepared(job, confinement, Memory(ready.guarded), group=ready.group, temporary=temporary)
 
@@ -149,9 +149,9 @@ def _polled(spec: Spec, group: Group | None) -> tuple[str, ...]:
     )
 
 
-def _job(ready: _Ready, argv: list[str], cwd: str, temporary: str, **more: Any) -> Job:
+def _job(ready: _Ready, argv: list[str], cwd: str, tmp: str, **more: Any) -> Job:
     spec, limits, group = ready.spec, ready.spec.limits, ready.group
-    env = {"TMPDIR": temporary, "XDG_CACHE_HOME": f"{temporary}/.cache", **spec.env, MARK: ready.run_id}
+    env = {"TMPDIR": tmp, "XDG_CACHE_HOME": f"{tmp}/.cache", **spec.env, MARK: ready.run_id}
     tree = TreeLimits(limits.seconds, limits.grace, limits.memory_mb, limits.cpu_percent, limits.processes)
     rlimits = {"RLIMIT_CORE": 0}
     if limits.memory_mb is not None:

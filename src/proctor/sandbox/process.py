@@ -82,6 +82,7 @@ class Job:
     wrappers: int = 0  # generations of bwrap above the program: it has two
     wrapper_fds: Mapping[str, int] = field(default_factory=dict)
     cgroup: str | None = None  # the group the program joins before it starts
+    temporary: str | None = None  # a directory of the run, removed by the keeper should we be gone by then
     quiet: bool = False  # tell only the end: for those who need neither pid nor the leader's exit
 
 
@@ -329,6 +330,7 @@ class Tree:
             "landlock": job.landlock and dict(job.landlock),
             "wrapper_fds": dict(job.wrapper_fds),
             "cgroup": job.cgroup,
+            "temporary": job.temporary,
             "quiet": job.quiet,
         }
         message["extra_fds"] = list(range(3, len(fds)))
