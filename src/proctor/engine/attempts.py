@@ -25,6 +25,7 @@ from proctor.agents.driver import (
     Limits,
     Outcome,
     Run,
+    Usage,
 )
 from proctor.agents.identity import ProcessIdentity, boot, find_and_kill
 from proctor.engine.claims import Claim, Claims, LostClaimError, Work
@@ -37,6 +38,10 @@ __all__ = ["Agent", "AgentBook", "Attempts", "Place", "Questions", "Workplaces"]
 
 # Per attempt; all attempts of an executor together stay below the writer's own queue, so `submit` never blocks.
 MAX_UNWRITTEN = 100
+GO_ON = (
+    "You were interrupted while you worked on the task below. Look at what is already done, do not repeat it, "
+    "and go on to the end."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +201,7 @@ class Attempts:
                     await self._claims.note(claim, native_id=native)
                 if event.event == "permission_blocker" and not await self._answer(claim, run, event):
                     question = event.text or "the agent asks for permission"
-            end = await run.end()
+            end = replace(await run.end(), usage=_alone(claim, request, await run.end()))
         await log.flush()
         if question is not None and not self.running[claim.task.task_id].cancelled:
             await self._claims.park(claim, end, question=question)
@@ -240,7 +245,7 @@ class Attempts:
         return AttemptRequest(
             task_id=claim.task.task_id,
             attempt=claim.attempt,
-            prompt=_prompt(claim),
+            prompt=_prompt(claim) if resume is None else f"{GO_ON}\n\n{_prompt(claim)}",
             worktree=place.directory,
             tmp=place.tmp,
             state=place.state,
@@ -260,6 +265,15 @@ def _prompt(claim: Claim) -> str:
     if guidance := task.context.get("guidance"):
         lines += ["", f"Guidance: {guidance}"]
     return "\n".join(lines)
+
+
+def _alone(claim: Claim, request: AttemptRequest, end: AttemptEnd) -> Usage:
+    """What this attempt alone used: some agents count their whole conversation, also its earlier attempts."""
+    earlier = claim.earlier or {}
+    if claim.taken_over or request.resume is None or earlier.get("native_id") != request.resume:
+        return end.usage
+    before = Usage(earlier["input_tokens"], earlier["output_tokens"], cost_usd=earlier["cost_usd"])
+    return end.usage.since(before)
 
 
 def _cancelled() -> AttemptEnd:
