@@ -20,7 +20,7 @@ from proctor.engine.liveness import Lease, LeaseKeeper
 from proctor.engine.questions import HOLD_SECONDS, OpenQuestions
 from proctor.engine.reconciler import Reconciler
 from proctor.engine.runtime import Runtime
-from proctor.protocol.errors import UnavailableError
+from proctor.protocol.errors import ProctorError, UnavailableError
 from proctor.protocol.ports import Clock, SystemClock
 from proctor.store.database import Database
 from proctor.store.tables import controls, task_queue
@@ -31,6 +31,7 @@ __all__ = ["Executor", "Parts"]
 LOOK_SECONDS = 1.0
 FULL_SECONDS = 3.0
 CENSUS_SECONDS = 5.0
+READY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class Executor:
         self._wake = asyncio.Event()
         self._full = True
         self._stop = asyncio.Event()
+        self._ready = asyncio.Event()
         self.lost = False
         claims = Claims(parts.writer, parts.lease.executor_id, parts.clock)
         questions = OpenQuestions(parts.database, parts.writer, parts.clock, hold_s=parts.hold_s)
@@ -96,10 +98,10 @@ class Executor:
         """Who it is."""
         return self._lease.executor_id
 
-    @property
-    def runtime(self) -> Runtime:
-        """DBOS, for retention."""
-        return self._runtime
+    async def forget(self, *, before_ms: int, keep: int) -> int:
+        """Delete DBOS's records of attempts that ended before a moment; our own rows stay."""
+        await asyncio.wait_for(self._ready.wait(), READY_SECONDS)
+        return await asyncio.to_thread(self._runtime.forget, before_ms=before_ms, keep=keep)
 
     def wake(self) -> None:
         """Something may have changed: look now."""
@@ -123,7 +125,11 @@ class Executor:
             await self._runtime.start()
             try:
                 ready()
-                await self._look_again_and_again()
+                self._ready.set()
+                async with asyncio.TaskGroup() as group:
+                    census = group.create_task(self._keep_census())
+                    await self._look_again_and_again()
+                    census.cancel()
             finally:
                 await self._runtime.stop()
         finally:
@@ -157,6 +163,15 @@ class Executor:
             logger.error("looking failed, trying again: {}", error)
             self._full = True
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _keep_census(self) -> None:
+        """Beside the looks, because asking a program for its version may take seconds."""
+        while self._parts.census is not None and not self._stop.is_set():
+            try:
+                await asyncio.to_thread(self._parts.census)
+            except (ProctorError, sa.exc.SQLAlchemyError, OSError) as error:
+                logger.error("looking at the agents failed, trying again: {}", error)
+            await asyncio.sleep(CENSUS_SECONDS)
 
     async def _is_dead(self, executor_id: str) -> bool:
         return executor_id in await asyncio.to_thread(self._lease.dead, {executor_id})

@@ -131,12 +131,12 @@ class Supervisor:
         """Answer one request; whatever comes, the supervisor goes on."""
         with contextlib.suppress(ConnectionError, TimeoutError, ValueError):
             line = await asyncio.wait_for(reader.readline(), REQUEST_SECONDS)
-            answer = self._answer(json.loads(line))
+            answer = await self._answer(json.loads(line))
             writer.write(json.dumps(answer).encode() + b"\n")
             await asyncio.wait_for(writer.drain(), REQUEST_SECONDS)
         writer.close()
 
-    def _answer(self, request: Any) -> dict[str, Any]:
+    async def _answer(self, request: Any) -> dict[str, Any]:
         op = request.get("op") if isinstance(request, dict) else None
         if op == "wake":
             self.wake()
@@ -153,7 +153,16 @@ class Supervisor:
                 "started_at": self._started.isoformat(),
                 "running": running,
             }
-        return {"error": f"unknown request {op!r}; known: hello, wake, stop"}
+        if op == "gc":
+            return await self._forget(int(request.get("before_ms", 0)), int(request.get("keep", 0)))
+        return {"error": f"unknown request {op!r}; known: hello, wake, stop, gc"}
+
+    async def _forget(self, before_ms: int, keep: int) -> dict[str, Any]:
+        """Delete the engine's records of ended attempts, for `proctor gc`."""
+        if self._executor is None:
+            return {"error": "it has just begun; try again"}
+        self._used = time.monotonic()
+        return {"forgotten": await self._executor.forget(before_ms=before_ms, keep=keep)}
 
 
 @contextlib.contextmanager

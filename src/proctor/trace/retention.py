@@ -5,7 +5,7 @@ What is taken out is verified first: pruning must never be the way to hide an al
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -20,7 +20,7 @@ from proctor.trace.log import append_in, lock_log, read_heads
 from proctor.trace.rows import Redacts, to_micros
 from proctor.trace.verify import verify_prefix
 
-__all__ = ["RETENTION_TRACE", "Pruned", "prune"]
+__all__ = ["RETENTION_TRACE", "Pruned", "prunable", "prune"]
 
 RETENTION_TRACE = "retention"
 _CHUNK = 5000  # events in one transaction, so that writers wait for moments only
@@ -46,17 +46,46 @@ class _Plain:
         return v
 
 
-def prune(
-    database: Database, key: bytes, *, older_than: datetime, keep: int = 0, redactor: Redacts | None = None
-) -> list[Pruned]:
-    """Take out events older than a moment, but nothing of the `keep` newest traces; say so in the trace.
+def prunable(
+    database: Database, *, older_than: datetime, keep: int = 0, spare: Collection[str] = ()
+) -> Iterator[Pruned]:
+    """What `prune` would take out of each trace, without doing it."""
+    cutoff = to_micros(min(older_than, datetime.now(UTC)))
+    for name in _candidates(database, cutoff, keep):
+        if name in spare:
+            continue
+        mine, place = events.c.trace_id == name, events.c.trace_seq
+        first_young = sa.select(sa.func.min(place)).where(mine, events.c.ts >= cutoff)
+        with database.read() as connection:
+            young = connection.execute(first_young).scalar()
+            front = sa.and_(mine, place < young) if young is not None else mine
+            removed, through = connection.execute(
+                sa.select(sa.func.count(), sa.func.max(place)).where(front)
+            ).one()
+        if removed:
+            yield Pruned(name, removed, through)
 
-    Only the front of a trace can go: up to the first event that is young enough. Safe to interrupt.
+
+def prune(
+    database: Database,
+    key: bytes,
+    *,
+    older_than: datetime,
+    keep: int = 0,
+    spare: Collection[str] = (),
+    redactor: Redacts | None = None,
+) -> list[Pruned]:
+    """Take out events older than a moment, but nothing of the `keep` newest traces or of those to `spare`.
+
+    Only the front of a trace can go: up to the first event that is young enough. What went is told in a trace of its
+    own. Safe to interrupt.
     """
     # Never later than now: retention's own events must not become its next prey.
     cutoff = to_micros(min(older_than, datetime.now(UTC)))
     done: list[Pruned] = []
     for name in list(_candidates(database, cutoff, keep)):
+        if name in spare:
+            continue
         removed = 0
         while one := _prune_chunk(database, key, name, cutoff, redactor or _Plain()):
             removed += one.removed

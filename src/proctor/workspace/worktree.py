@@ -99,12 +99,13 @@ class Worktree:
     def remove(self, *, force: bool = False) -> None:
         """Remove the checkout; work that is on no branch is refused unless told otherwise."""
         if not force and self.path.exists():
-            self._refuse_if_dirty()
+            self.refuse_if_dirty()
         with lock_repository(self.common):
             _delete(self.path)
             _delete(self.git_dir)
 
-    def _refuse_if_dirty(self) -> None:
+    def refuse_if_dirty(self) -> None:
+        """Refuse to go on when the checkout holds work that is on no branch."""
         if changed := self.changes():
             what = f"{len(changed)} changed files, first {changed[0]!r}"
             raise DirtyWorktreeError(path=str(self.path), what=what)
