@@ -31,6 +31,7 @@ BENCHMARKS: dict[str, tuple[str, str, float, str]] = {
     "redact": ("bench.redact", "run", 1.0, "redaction of text and of events, with both gates"),
     "status": ("bench.status", "run", 1.0, "`proctor status` on 10,000 tasks and 1,000,000 events"),
     "backup": ("bench.backup", "run", 5_000, "backup and restore against cp, restic and borg"),
+    "policy": ("bench.policy", "run", 3, "one command line read and judged; the worst texts within the cap"),
     "sandbox": ("bench.sandbox", "run", 50, "what confinement adds to a short command"),
 }
 

@@ -1,7 +1,9 @@
-"""A grammar of hostile command lines: a dangerous command in every disguise the shell offers, then mutated by hand of chance.
+"""A grammar of hostile command lines: a dangerous command in every disguise the shell offers, then mutated.
 
 The payloads touch nothing but names in the current directory; the fuzzer replaces the programs by stubs all the same.
 """
+
+# ruff: noqa: E501 - the tables are easier to read in long lines
 
 from __future__ import annotations
 
@@ -18,7 +20,28 @@ _BENIGN = (
     "for i in f g; do cat \"$i\"; done", "if true; then ls; fi", "sed -n 1p f", "awk '{print $1}' f", "ls # c", "seq 3",
     "tr a b < f", "uniq f", "date", "basename f", "set -e", "cat <<'E'\na\nE", "cat <<E\na $A\nE", "(ls)", "{ ls; }", "! false",
 )  # fmt: skip
-_SEPARATORS = (";", " ; ", "\n", "&&", " && ", "||", " || ", "|", " | ", "&", " & ", "\n\n", ";\n", " |& ", "\n ", "\n\t", " #c\n", "\\\n", " \\\n", "\n#c\n")
+_SEPARATORS = (
+    ";",
+    " ; ",
+    "\n",
+    "&&",
+    " && ",
+    "||",
+    " || ",
+    "|",
+    " | ",
+    "&",
+    " & ",
+    "\n\n",
+    ";\n",
+    " |& ",
+    "\n ",
+    "\n\t",
+    " #c\n",
+    "\\\n",
+    " \\\n",
+    "\n#c\n",
+)
 _NAMES = (
     "{0}", '"{0}"', "'{0}'", "\\{0}", "{1}\\{2}", "{1}''{2}", '{1}""{2}', "'{1}'{2}", '{1}"{2}"', "$'{0}'", "$\"{0}\"", "{1}$(){2}",
     "{1}${{Z}}{2}", "{1}``{2}", "$(echo {0})", "`echo {0}`", "{{{0},}}", "{1}\\\n{2}", "\\\n{0}", "{1}$Z{2}", "${{Z:-{0}}}", "{1}{{{2},}}",
@@ -98,7 +121,9 @@ class Grammar:
         """Make a line that holds the dangerous text as data, and break its quoting here and there."""
         text = self._dice.choice(_DATA).format(self._dice.choice(_DATA_PAYLOADS))
         if self._dice.random() < 0.2:
-            text += self._dice.choice(_SEPARATORS) + self._dice.choice(_DATA).format(self._dice.choice(_DATA_PAYLOADS))
+            text += self._dice.choice(_SEPARATORS) + self._dice.choice(_DATA).format(
+                self._dice.choice(_DATA_PAYLOADS)
+            )
         for _ in range(self._dice.choice((0, 1, 1, 1, 2, 2, 3))):
             text = self._mutated(text)
         return text

@@ -1,4 +1,4 @@
-"""The policy against real bash: what it allows runs with dangerous programs replaced by stubs, and no stub may be reached."""
+"""The policy against real bash: what it allows runs with dangerous programs as stubs, and no stub may be reached."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from proctor.gate.policy import Effect, judge_command
 from tests.gate.shell_grammar import PROGRAMS, Grammar
 
 TOOLS = (
-    "awk basename bash cat cp cut date dirname env find grep head ls mkdir nice nohup pwd sed seq setsid sh sleep sort stdbuf tail "
-    "tee test timeout touch tr true uniq wc xargs"
+    "awk basename bash cat cp cut date dirname env find grep head ls mkdir nice nohup pwd sed seq setsid sh sleep sort "
+    "stdbuf tail tee test timeout touch tr true uniq wc xargs"
 )
 DRIVER = r"""
 i=0
@@ -44,7 +44,13 @@ def run_in_bash(lines: Sequence[str], folder: Path) -> set[str]:
         (bins / name).chmod(0o755)
     mark.touch()
     (folder / "lines").write_bytes(b"".join(line.encode() + b"\0" for line in lines))
-    settings = {"PATH": str(bins), "WORK": str(work), "MARK": str(mark), "LINES": str(folder / "lines"), "HOME": str(work)}
+    settings = {
+        "PATH": str(bins),
+        "WORK": str(work),
+        "MARK": str(mark),
+        "LINES": str(folder / "lines"),
+        "HOME": str(work),
+    }
     bash = shutil.which("bash")
     assert bash is not None
     command = [*_confined(folder), bash, "--norc", "-c", DRIVER]
@@ -59,7 +65,18 @@ def _confined(folder: Path) -> list[str]:
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         return []
-    base = [bwrap, "--die-with-parent", "--new-session", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev"]
+    base = [
+        bwrap,
+        "--die-with-parent",
+        "--new-session",
+        "--unshare-pid",
+        "--unshare-net",
+        "--ro-bind",
+        "/",
+        "/",
+        "--dev",
+        "/dev",
+    ]
     base += ["--proc", "/proc", "--bind", str(folder), str(folder)]
     works = subprocess.run([*base, "true"], capture_output=True).returncode == 0
     return base if works else []

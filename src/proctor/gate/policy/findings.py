@@ -24,6 +24,7 @@ STRUCTURE: Final[dict[str, Finding]] = {
         Finding(_DENY, "text.encoding", "the text is not valid UTF-8"),
         Finding(_ASK, "text.blank", "the text holds blanks that only look like spaces"),
         Finding(_ASK, "text.long", "the command is longer than 32 KiB and was not read"),
+        Finding(_ASK, "text.hard", "the text is long and made so that reading it takes too long"),
         Finding(_ASK, "text.empty", "there is no command"),
         Finding(_ASK, "shell.parse", "the shell syntax could not be read without doubt"),
         Finding(_ASK, "shell.depth", "commands are nested too deeply to be followed"),

@@ -9,22 +9,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Final, NamedTuple
 
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node
 
 from proctor.gate.policy.characters import has_odd_blanks, refused_text
 from proctor.gate.policy.decision import Finding
 from proctor.gate.policy.findings import finding
 from proctor.gate.policy.heredoc import heredoc_is_clear
 from proctor.gate.policy.lists import listed
+from proctor.gate.policy.parsing import parse
 from proctor.gate.policy.words import UNKNOWN, Variables, Word, WordReader
 
 __all__ = ["HERE", "MAX_COMMANDS", "NOWHERE", "Redirect", "Script", "Simple", "read_script"]
 
 MAX_COMMANDS: Final = 400
 MAX_NESTING: Final = 60
+MAX_FINDINGS: Final = 1000
 HERE: Final = frozenset({"."})
 #: A directory that cannot be known, as after `cd "$x"`.
 NOWHERE: Final = "\0"
@@ -79,20 +80,18 @@ def read_script(text: str, *, places: frozenset[str] = HERE, sources: tuple[int,
     if has_odd_blanks(text):
         script.findings.append(finding("text.blank"))
     source = text.encode()
-    root = _parser().parse(source).root_node
+    root = parse(source)
+    if root is None:
+        return Script(findings=[*script.findings, finding("text.hard")])
     if root.has_error:
         script.findings.append(finding("shell.parse"))
-    _Walker(source, script, places, sources).run(root)
+    try:
+        _Walker(source, script, places, sources).run(root)
+    except RecursionError:  # the limits on nesting are far below this; a reader that went on would be lost
+        script.findings.append(finding("shell.depth"))
     if not script.commands and not script.redirects and not script.settings and not script.findings:
         script.findings.append(finding("text.empty"))
     return script
-
-
-@cache
-def _parser() -> Parser:
-    import tree_sitter_bash
-
-    return Parser(Language(tree_sitter_bash.language()))
 
 
 class _Walker:
@@ -129,7 +128,7 @@ class _Walker:
         self._depth += 1
         if self._depth > MAX_NESTING:
             self._note("shell.depth")
-        elif len(self._script.commands) > MAX_COMMANDS:
+        elif len(self._script.commands) > MAX_COMMANDS or len(self._script.findings) > MAX_FINDINGS:
             self._note("shell.many")
         else:
             handler = _HANDLERS.get(node.type)
@@ -413,6 +412,14 @@ class _Walker:
         )
 
     def _expression(self, node: Node, *, double: bool) -> None:
+        self._depth += 1
+        if self._depth > MAX_NESTING:
+            self._note("shell.depth")
+        else:
+            self._operands(node, double=double)
+        self._depth -= 1
+
+    def _operands(self, node: Node, *, double: bool) -> None:
         for child in node.children:
             kind = child.type
             if kind in {

@@ -183,7 +183,7 @@ class WordReader:
         bare = "".join(
             self.raw(child) for child in node.children if child.type in {"word", "brace_expression"}
         )
-        return bool(re.search(r"\{.*(?:,|\.\.).*\}", bare))
+        return "{" in bare and ("," in bare or ".." in bare)
 
     def variable(self, node: Node) -> Word:
         """Read `$name`."""
