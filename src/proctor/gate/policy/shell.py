@@ -30,6 +30,8 @@ HERE: Final = frozenset({"."})
 #: A directory that cannot be known, as after `cd "$x"`.
 NOWHERE: Final = "\0"
 
+# Bash takes backslash and newline out before it looks for words, so that `ls\\⏎#` is one word and no comment begins.
+_JOINED: Final = re.compile(rb"(?<![ \t])\\\n(?![ \t])")
 _BLANKS: Final = re.compile(rb"[ \t]+")
 _CONTINUED: Final = re.compile(rb"(?:[ \t]+\\\n)+[ \t]*|[ \t]*(?:\\\n[ \t]+)+")
 _EVALUATED: Final = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
@@ -83,6 +85,8 @@ def read_script(text: str, *, places: frozenset[str] = HERE, sources: tuple[int,
     root = parse(source)
     if root is None:
         return Script(findings=[*script.findings, finding("text.hard")])
+    if _JOINED.search(source):
+        script.findings.append(finding("shell.words", "a line is continued in the middle of a word"))
     if root.has_error:
         script.findings.append(finding("shell.parse"))
     try:
