@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ from typing import Any
 import pytest
 
 from proctor.cli.main import main
+from proctor.config import load_settings
 from proctor.store.database import sqlite_url
 from proctor.store.schema import open_database
 
 LIGHT = """
 import sys
 from proctor.cli.main import main
+from proctor.config import load_settings
 main(["doctor"])
 print("LOADED", sorted({"dbos", "alembic"} & set(sys.modules)))
 """
@@ -142,12 +145,14 @@ def test_missing_and_old_git(
 
 
 def test_supervisor_that_does_not_answer_fails(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A socket that talks nonsense is told with the log's place."""
-    (home / "runtime" / "proctor").mkdir()
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(home / "runtime" / "proctor" / "proctor.sock"))
+    with tempfile.TemporaryDirectory(prefix="p-") as short, socket.socket(socket.AF_UNIX) as server:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", short)  # a socket's address is short
+        place = load_settings().paths.socket
+        place.parent.mkdir(mode=0o700)
+        server.bind(str(place))
         server.listen()
 
         def nonsense() -> None:

@@ -138,10 +138,11 @@ def _offline(one: OfflineAgent) -> str:
 
 
 def _paused(one: Pause, found: Overview) -> str:
-    kind, _, name = one.scope.partition(":")
+    scope = _plain(one.scope)
+    kind, _, name = scope.partition(":")
     option = f" --{kind} {shlex.quote(name)}" if name else ""
     since = _age(one.changed_at, found.at)
-    return f"  paused    {one.scope}, by {one.changed_by} {since} ago  → proctor resume{option}"
+    return f"  paused    {scope}, by {_plain(one.changed_by)} {since} ago  → proctor resume{option}"
 
 
 def _running(one: Running, found: Overview) -> str:
@@ -184,7 +185,12 @@ def _next(one: Ended, here: str | None) -> str:
 
 
 def _where(workspace: str | None, found: Overview) -> str:
-    return f"  ({Path(workspace).name})" if workspace and workspace != found.workspace else ""
+    return f"  ({_plain(Path(workspace).name)})" if workspace and workspace != found.workspace else ""
+
+
+def _plain(text: str) -> str:
+    """Names that others chose, without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _short(title: str) -> str:
