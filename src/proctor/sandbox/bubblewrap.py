@@ -61,4 +61,5 @@ def _mount(bwrap: Bubblewrap, mount: Mount, temporary: int) -> list[str]:
         if not mount.directory:
             return ["--ro-bind", "/dev/null", path]
         return [*(["--size", str(_MASK_BYTES)] if bwrap.size else []), "--tmpfs", path]
-    return ["--bind" if mount.kind is Kind.WRITABLE else "--ro-bind", path, path]
+    writable = mount.kind in {Kind.WRITABLE, Kind.PLACED}
+    return ["--bind" if writable else "--ro-bind", mount.source or path, path]

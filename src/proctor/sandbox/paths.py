@@ -42,6 +42,8 @@ class Kind(StrEnum):
     WRITABLE = "writable"
     PROTECTED = "protected"
     HIDDEN = "hidden"
+    PLACED = "placed"  # something from elsewhere, writable
+    SHARED = "shared"  # something from elsewhere, read-only
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Mount:
     path: str
     kind: Kind
     directory: bool
+    source: str = ""
 
 
 def within(path: str, root: str) -> bool:
@@ -74,6 +77,9 @@ def resolved(spec: Spec) -> Spec:
         readable=tuple(map(real, spec.readable)),
         hidden=tuple(map(real, spec.hidden)),
         protected=tuple(map(real, spec.protected)),
+        placed=tuple(
+            replace(each, source=real(each.source), target=real(each.target)) for each in spec.placed
+        ),
     )
 
 
@@ -90,6 +96,8 @@ def mounts(spec: Spec, guarded: tuple[str, ...], anchors: tuple[str, ...]) -> li
         Kind.WRITABLE: (*spec.writable, *anchors),
         Kind.PROTECTED: (*guarded, *spec.protected),
         Kind.HIDDEN: spec.hidden,
+        Kind.PLACED: [each.target for each in spec.placed if each.writable],
+        Kind.SHARED: [each.target for each in spec.placed if not each.writable],
     }
     for kind in order:
         for path in groups[kind]:
@@ -97,11 +105,11 @@ def mounts(spec: Spec, guarded: tuple[str, ...], anchors: tuple[str, ...]) -> li
             # A working directory that is writable by another rule stays so.
             if kind is not Kind.READABLE or path not in wanted:
                 wanted[path] = kind
-    return _effective(wanted)
+    return _effective(wanted, {each.target: each.source for each in spec.placed})
 
 
 def _check(path: str, kind: Kind, wanted: dict[str, Kind]) -> None:
-    if kind is Kind.WRITABLE and path == "/":
+    if kind in {Kind.WRITABLE, Kind.PLACED, Kind.SHARED} and path == "/":
         raise SpecError(problem="the whole file system cannot be writable", cure="Name the workspace.")
     if kind is Kind.WRITABLE and not os.access(path, os.F_OK):
         raise SpecError(problem=f"the writable path {path} does not exist", cure="Make it first.")
@@ -109,7 +117,7 @@ def _check(path: str, kind: Kind, wanted: dict[str, Kind]) -> None:
         raise SpecError(problem=f"{path} cannot be both writable and hidden", cure="Choose one.")
 
 
-def _effective(wanted: dict[str, Kind]) -> list[Mount]:
+def _effective(wanted: dict[str, Kind], sources: dict[str, str]) -> list[Mount]:
     plan: list[Mount] = []
     for path in sorted(wanted, key=lambda name: (name.count("/"), name)):
         kind, over = wanted[path], _covering(path, plan)
@@ -117,8 +125,9 @@ def _effective(wanted: dict[str, Kind]) -> list[Mount]:
         pointless = kind in {Kind.TEMPORARY, Kind.HIDDEN} and masked
         pointless = pointless or (kind is Kind.READABLE and not masked)
         pointless = pointless or (kind is Kind.PROTECTED and not _open(over))
-        if not pointless and (mode := _mode(path)) is not None:
-            plan.append(Mount(path, kind, stat.S_ISDIR(mode)))
+        source = sources.get(path, "") if kind in {Kind.PLACED, Kind.SHARED} else ""
+        if not pointless and (mode := _mode(source or path)) is not None:
+            plan.append(Mount(path, kind, stat.S_ISDIR(mode), source))
     return plan
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "Limits",
     "Network",
     "Output",
+    "Placed",
     "Result",
     "Spec",
     "SpecError",
@@ -66,13 +67,22 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Placed:
+    """A directory or file that the command finds under another path than where it lies."""
+
+    source: str
+    target: str
+    writable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
     """One command. `env` is the whole environment (see `environment.py`); paths are absolute.
 
     writable: directories (or files) it may change. readable: what it may read beyond the system's own
     directories. hidden: what it must not see. protected: read-only although inside a writable root; hooks and
-    configuration of git always are. level: exactly this one; otherwise the best there is, at least
-    `level_required`.
+    configuration of git always are. placed: what stands over another path, in order of depth; needs level 3 by
+    name. level: exactly this one; otherwise the best there is, at least `level_required`.
     """
 
     argv: tuple[str, ...]
@@ -82,6 +92,7 @@ class Spec:
     readable: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     protected: tuple[str, ...] = ()
+    placed: tuple[Placed, ...] = ()
     network: Network = Network.OFF
     limits: Limits = Limits()
     level_required: Level = Level.LANDLOCK
@@ -93,12 +104,17 @@ class Spec:
             raise SpecError(
                 problem="the command is empty or holds a NUL", cure="Give a program and its words."
             )
-        for path in (self.cwd, *self.writable, *self.readable, *self.hidden, *self.protected):
+        ends = [path for each in self.placed for path in (each.source, each.target)]
+        for path in (self.cwd, *self.writable, *self.readable, *self.hidden, *self.protected, *ends):
             if not path.startswith("/") or "\0" in path:
                 raise SpecError(problem=f"{path!r} is not an absolute path", cure="Resolve it first.")
         for name, value in self.env.items():
             if not name or "=" in name or "\0" in name + value:
                 raise SpecError(problem=f"{name!r} is no environment variable", cure="Remove it.")
+        if self.placed and self.level is not Level.BWRAP:
+            raise SpecError(
+                problem="only level 3 can place a directory over another path", cure="Ask for it by name."
+            )
         if self.level is not None and self.level < self.level_required:
             raise SpecError(
                 problem="the level chosen is below the level required", cure="Lower level_required."

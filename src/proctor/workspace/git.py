@@ -61,14 +61,27 @@ class Git:
         self, *arguments: str, env: Mapping[str, str] | None = None, text: str = ""
     ) -> subprocess.CompletedProcess[str]:
         """Run a command and give everything."""
+        ran = self._spawn(arguments, env, text.encode("utf-8", "surrogateescape"))
+        out, err = (_text(stream) for stream in (ran.stdout, ran.stderr))
+        return subprocess.CompletedProcess(ran.args, ran.returncode, out, err)
+
+    def raw(self, *arguments: str, env: Mapping[str, str] | None = None, data: bytes = b"") -> bytes:
+        """Run a command on bytes and give its output as it is; a failure is an error."""
+        ran = self._spawn(arguments, env, data)
+        if ran.returncode != 0:
+            reason = _text(ran.stderr).strip().splitlines()[-1:] or [f"exit code {ran.returncode}"]
+            raise GitError(action=arguments[0], place=str(self.place), reason=reason[0])
+        return ran.stdout
+
+    def _spawn(
+        self, arguments: tuple[str, ...], env: Mapping[str, str] | None, data: bytes
+    ) -> subprocess.CompletedProcess[bytes]:
         options = [word for name, value in QUIET for word in ("-c", f"{name}={value}")]
         try:
             return subprocess.run(
                 ["git", *self._where, *options, *arguments],
-                input=text,
+                input=data,
                 capture_output=True,
-                text=True,
-                errors="surrogateescape",
                 timeout=SECONDS,
                 env={**_clean(), **(env or {})},
                 check=False,
@@ -78,6 +91,11 @@ class Git:
         except subprocess.TimeoutExpired as error:
             reason = f"no answer within {SECONDS:g} s"
             raise GitError(action=arguments[0], place=str(self.place), reason=reason) from error
+
+
+def _text(stream: bytes) -> str:
+    """As text mode would read it: line ends unified, bytes that are no UTF-8 kept."""
+    return stream.decode("utf-8", "surrogateescape").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _clean() -> dict[str, str]:

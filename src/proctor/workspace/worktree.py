@@ -25,6 +25,7 @@ __all__ = [
     "NotARepositoryError",
     "Worktree",
     "create",
+    "delete_tree",
     "find",
     "prune",
 ]
@@ -101,8 +102,8 @@ class Worktree:
         if not force and self.path.exists():
             self.refuse_if_dirty()
         with lock_repository(self.common):
-            _delete(self.path)
-            _delete(self.git_dir)
+            delete_tree(self.path)
+            delete_tree(self.git_dir)
 
     def refuse_if_dirty(self) -> None:
         """Refuse to go on when the checkout holds work that is on no branch."""
@@ -194,7 +195,7 @@ def prune(repo: Path, root: Path) -> int:
     with lock_repository(common):
         gone = [d for d, place in _registered(common) if place.is_relative_to(root) and not place.exists()]
         for directory in gone:
-            _delete(directory)
+            delete_tree(directory)
     return len(gone)
 
 
@@ -224,8 +225,8 @@ def _drop_half_made(common: Path, dest: Path) -> None:
     """Clear what a process killed inside `create` left; git marks a checkout that it has not finished."""
     record = _git_dir(common, dest)
     if record is not None and not _complete(record, dest):
-        _delete(dest)
-        _delete(record)
+        delete_tree(dest)
+        delete_tree(record)
 
 
 def _complete(record: Path, place: Path) -> bool:
@@ -233,7 +234,7 @@ def _complete(record: Path, place: Path) -> bool:
     return place.is_dir() and not (lock.exists() and lock.read_text().startswith("initializing"))
 
 
-def _delete(place: Path) -> None:
+def delete_tree(place: Path) -> None:
     """Delete a directory, also where an agent took the write permission away."""
 
     def insist(remove: Callable[..., Any], path: str, _error: object) -> None:
