@@ -5,11 +5,11 @@ Nobody writes a display status by hand: `agent_status` is a view over agents, at
 
 from __future__ import annotations
 
-from typing import Any
-
 import sqlalchemy as sa
 
-from proctor.store.types import NewKey, UsdAmount, UtcDateTime, UtcNow
+from proctor.store.columns import created, json_column, key, metadata, moment
+from proctor.store.gate_tables import budget_nodes, calls, grants, leases
+from proctor.store.types import UsdAmount, UtcDateTime
 
 __all__ = [
     "AGENT_STATUS_VIEW",
@@ -19,9 +19,13 @@ __all__ = [
     "approvals",
     "architecture_rules",
     "attempts",
+    "budget_nodes",
+    "calls",
     "controls",
     "events",
     "executors",
+    "grants",
+    "leases",
     "metadata",
     "task_history",
     "task_queue",
@@ -29,54 +33,25 @@ __all__ = [
     "trace_tombstones",
 ]
 
-metadata = sa.MetaData(
-    naming_convention={
-        "ix": "ix_%(column_0_label)s",
-        "uq": "uq_%(table_name)s_%(column_0_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
-
-
-def _json(name: str, default: str | None = None) -> sa.Column[Any]:
-    if default is None:
-        return sa.Column(name, sa.JSON(none_as_null=True))
-    return sa.Column(name, sa.JSON(none_as_null=True), nullable=False, server_default=sa.text(f"'{default}'"))
-
-
-def _moment(name: str) -> sa.Column[Any]:
-    return sa.Column(name, UtcDateTime())
-
-
-def _created(name: str = "created_at") -> sa.Column[Any]:
-    return sa.Column(name, UtcDateTime(), nullable=False, server_default=UtcNow())
-
-
-def _key(name: str) -> sa.Column[Any]:
-    return sa.Column(name, sa.String(64), primary_key=True, server_default=NewKey())
-
-
 task_queue = sa.Table(
     "task_queue",
     metadata,
-    _key("task_id"),
+    key("task_id"),
     sa.Column("task_type", sa.String(50), nullable=False, server_default="task"),
     sa.Column("priority", sa.Integer, nullable=False, server_default="5"),
     sa.Column("status", sa.String(20), nullable=False, server_default="pending"),
     sa.Column("created_by", sa.String(100), nullable=False, server_default="DAVID"),
     sa.Column("assigned_to_agent", sa.String(100)),
-    _json("file_paths", "[]"),
-    _json("depends_on_task_ids", "[]"),
+    json_column("file_paths", "[]"),
+    json_column("depends_on_task_ids", "[]"),
     sa.Column("description", sa.Text, nullable=False),
-    _json("context", "{}"),
-    _created(),
-    _moment("assigned_at"),
-    _moment("started_at"),
-    _moment("completed_at"),
-    _moment("deadline"),
-    _json("result"),
+    json_column("context", "{}"),
+    created(),
+    moment("assigned_at"),
+    moment("started_at"),
+    moment("completed_at"),
+    moment("deadline"),
+    json_column("result"),
     sa.Column("error_log", sa.Text),
     sa.Column("retry_count", sa.Integer, nullable=False, server_default="0"),
     # Ours, beside the seed's: who holds it, which attempt, and when it may run again.
@@ -86,8 +61,8 @@ task_queue = sa.Table(
     sa.Column("max_retries", sa.Integer, nullable=False, server_default="2"),
     sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
     sa.Column("owner", sa.String(64)),
-    _moment("queued_at"),
-    _moment("not_before"),
+    moment("queued_at"),
+    moment("not_before"),
     sa.Column("cancel_requested", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.CheckConstraint("priority BETWEEN 1 AND 10", name="priority"),
     sa.CheckConstraint(
@@ -118,8 +93,8 @@ attempts = sa.Table(
     sa.Column("base_commit", sa.String(64)),
     sa.Column("head_commit", sa.String(64)),
     sa.Column("simulated", sa.Boolean, nullable=False, server_default=sa.false()),
-    _created("started_at"),
-    _moment("ended_at"),
+    created("started_at"),
+    moment("ended_at"),
     sa.Column("outcome", sa.String(20)),
     sa.Column("error", sa.Text),
     sa.Column("input_tokens", sa.BigInteger, nullable=False, server_default="0"),
@@ -131,7 +106,7 @@ sa.Index("ix_attempts_open", attempts.c.ended_at, attempts.c.agent_name)
 task_history = sa.Table(
     "task_history",
     metadata,
-    _key("history_id"),
+    key("history_id"),
     sa.Column("agent_name", sa.String(100), nullable=False),
     sa.Column(
         "task_id", sa.String(64), sa.ForeignKey("task_queue.task_id", ondelete="CASCADE"), nullable=False
@@ -146,7 +121,7 @@ task_history = sa.Table(
     sa.Column("cost_tokens", sa.BigInteger),
     sa.Column("attempt", sa.Integer, nullable=False, server_default="1"),
     sa.Column("simulated", sa.Boolean, nullable=False, server_default=sa.false()),
-    _created(),
+    created(),
 )
 sa.Index("ix_task_history_agent", task_history.c.agent_name, task_history.c.created_at)
 sa.Index("ix_task_history_task", task_history.c.task_id)
@@ -154,13 +129,13 @@ sa.Index("ix_task_history_task", task_history.c.task_id)
 agents = sa.Table(
     "agents",
     metadata,
-    _key("agent_id"),
+    key("agent_id"),
     sa.Column("agent_name", sa.String(100), nullable=False, unique=True),
     sa.Column("agent_type", sa.String(50), nullable=False),
-    _json("capabilities", "[]"),
+    json_column("capabilities", "[]"),
     sa.Column("offline_reason", sa.Text),
-    _moment("checked_at"),
-    _created(),
+    moment("checked_at"),
+    created(),
 )
 
 AGENT_STATUS_VIEW = """
@@ -213,11 +188,11 @@ architecture_rules = sa.Table(
     sa.Column("feature_type", sa.String(100), nullable=False),
     sa.Column("backend_pattern", sa.Text),
     sa.Column("frontend_pattern", sa.Text),
-    _json("integration_points", "[]"),
+    json_column("integration_points", "[]"),
     sa.Column("rules_description", sa.Text),
-    _json("examples", "[]"),
-    _created(),
-    _created("updated_at"),
+    json_column("examples", "[]"),
+    created(),
+    created("updated_at"),
 )
 sa.Index("ix_architecture_rules_feature", architecture_rules.c.feature_type)
 
@@ -231,37 +206,45 @@ executors = sa.Table(
     sa.Column("pid_started", sa.BigInteger, nullable=False),
     sa.Column("boot_id", sa.String(64), nullable=False),
     sa.Column("version", sa.String(64), nullable=False),
-    _created("started_at"),
+    created("started_at"),
     sa.Column("expires_at", UtcDateTime(), nullable=False),
 )
 
 approvals = sa.Table(
     "approvals",
     metadata,
-    _key("approval_id"),
+    key("approval_id"),
     sa.Column("trace_id", sa.String(64), nullable=False),
     sa.Column("session_id", sa.String(64)),
     sa.Column("task_id", sa.String(64)),
     sa.Column("call_id", sa.String(64)),
     sa.Column("action", sa.Text, nullable=False),
     sa.Column("tool_name", sa.String(100), nullable=False),
-    _json("inputs", "{}"),
+    json_column("inputs", "{}"),
     sa.Column("reasoning", sa.Text, nullable=False, server_default=""),
     sa.Column("risk_level", sa.String(10), nullable=False),
-    _json("consequences", "[]"),
+    json_column("consequences", "[]"),
     sa.Column("bound_to", sa.String(128), nullable=False, server_default=""),
     sa.Column("profile", sa.String(50)),
-    _created("requested_at"),
+    created("requested_at"),
     sa.Column("expires_at", UtcDateTime(), nullable=False),
     sa.Column("status", sa.String(10), nullable=False, server_default="pending"),
     sa.Column("answered_by", sa.String(100)),
-    _moment("answered_at"),
+    moment("answered_at"),
     sa.Column("answer_reason", sa.Text),
+    sa.Column("asked_by", sa.String(100), nullable=False, server_default=""),
+    sa.Column("workspace", sa.Text),
+    sa.Column("content_hash", sa.String(64), nullable=False, server_default=""),
+    json_column("classes", "[]"),
+    sa.Column("irreversible", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("snapshot_id", sa.String(128)),
+    moment("used_at"),
     sa.CheckConstraint("risk_level IN ('low','medium','high')", name="risk_level"),
     sa.CheckConstraint("status IN ('pending','approved','rejected','timeout','void')", name="status"),
 )
 sa.Index("ix_approvals_status", approvals.c.status, approvals.c.expires_at)
 sa.Index("ix_approvals_task", approvals.c.task_id)
+sa.Index("ix_approvals_content", approvals.c.content_hash)
 
 controls = sa.Table(
     "controls",
@@ -269,7 +252,7 @@ controls = sa.Table(
     sa.Column("scope", sa.String(100), primary_key=True),
     sa.Column("paused", sa.Boolean, nullable=False),
     sa.Column("changed_by", sa.String(100), nullable=False),
-    _created("changed_at"),
+    created("changed_at"),
 )
 
 events = sa.Table(
@@ -329,5 +312,5 @@ trace_tombstones = sa.Table(
     sa.Column("through_hash", sa.LargeBinary(32), nullable=False),
     sa.Column("removed", sa.BigInteger, nullable=False),
     sa.Column("mac", sa.LargeBinary(32), nullable=False),
-    _created("pruned_at"),
+    created("pruned_at"),
 )

@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
+from proctor.store.migrations.ground_gate import add_gate_tables
 from proctor.store.types import NewKey, UsdAmount, UtcDateTime, UtcNow
 
 revision = "2026_11_15_ground"
@@ -202,11 +203,19 @@ approvals = sa.Table(
     sa.Column("answered_by", sa.String(100)),
     _moment("answered_at"),
     sa.Column("answer_reason", sa.Text),
+    sa.Column("asked_by", sa.String(100), nullable=False, server_default=""),
+    sa.Column("workspace", sa.Text),
+    sa.Column("content_hash", sa.String(64), nullable=False, server_default=""),
+    _json("classes", "[]"),
+    sa.Column("irreversible", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("snapshot_id", sa.String(128)),
+    _moment("used_at"),
     sa.CheckConstraint("risk_level IN ('low','medium','high')", name="risk_level"),
     sa.CheckConstraint("status IN ('pending','approved','rejected','timeout','void')", name="status"),
 )
 sa.Index("ix_approvals_status", approvals.c.status, approvals.c.expires_at)
 sa.Index("ix_approvals_task", approvals.c.task_id)
+sa.Index("ix_approvals_content", approvals.c.content_hash)
 
 controls = sa.Table(
     "controls",
@@ -370,6 +379,9 @@ RULES: list[dict[str, Any]] = [
         "examples": ["GET /health", "GET /api/v1/solace-orch/system/verify", "GET /metrics"],
     },
 ]
+
+
+add_gate_tables(metadata)
 
 
 def upgrade() -> None:
