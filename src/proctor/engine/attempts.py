@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,8 +30,9 @@ from proctor.agents.driver import (
 )
 from proctor.agents.identity import ProcessIdentity, boot, find_and_kill
 from proctor.engine.claims import Claim, Claims, LostClaimError, Work
-from proctor.protocol.errors import ProctorError
-from proctor.protocol.events import Event
+from proctor.engine.patience import patiently
+from proctor.protocol.errors import ProctorError, StoreUnavailableError, UnavailableError
+from proctor.protocol.events import Draft, Event
 from proctor.protocol.ports import Clock
 from proctor.trace.writer import TraceWriter
 
@@ -38,6 +40,7 @@ __all__ = ["Agent", "AgentBook", "Attempts", "Place", "Questions", "Workplaces"]
 
 # Per attempt; all attempts of an executor together stay below the writer's own queue, so `submit` never blocks.
 MAX_UNWRITTEN = 100
+STOP_SECONDS = 15.0
 GO_ON = (
     "You were interrupted while you worked on the task below. Look at what is already done, do not repeat it, "
     "and go on to the end."
@@ -92,6 +95,10 @@ class Questions(Protocol):
         """True or False when answered in time; None: park the task, the question stays open."""
         ...
 
+    def abandon(self, task_id: str) -> None:
+        """Hold this task's question no longer."""
+        ...
+
 
 @dataclass(slots=True)
 class _Running:
@@ -126,21 +133,48 @@ class Attempts:
         self._is_paused = is_paused
         self._ended = ended
         self.running: dict[str, _Running] = {}
+        self._at_work: set[asyncio.Task[Any]] = set()
+        self._stopped = False
 
     async def run(self, task_id: str, attempt: int) -> str:
         """Handle one job of the queue; the answer is only for DBOS's records."""
-        claim = await self._claims.take(task_id, attempt, is_dead=self._is_dead)
-        if claim is None:
-            return "not ours"
-        self.running[task_id] = _Running(claim)
+        me = asyncio.current_task()
+        if self._stopped or me is None:
+            raise asyncio.CancelledError  # DBOS keeps the job as running; whoever takes over begins it
+        self._at_work.add(me)
+        try:
+            claim = await patiently(lambda: self._claims.take(task_id, attempt, is_dead=self._is_dead))
+            return "not ours" if claim is None else await self._claimed(claim)
+        finally:
+            self._at_work.discard(me)
+            self._ended()
+
+    async def _claimed(self, claim: Claim) -> str:
+        self.running[claim.task.task_id] = _Running(claim)
         try:
             return await self._run(claim)
         except LostClaimError as error:
             logger.warning("{}", error)
             return "lost"
+        except UnavailableError:
+            raise  # the row stays as it is and is put back when the database can be reached again
+        except Exception as error:  # noqa: BLE001 - worker loop: a driver's bug must not run for ever, and not unseen
+            logger.exception("attempt {} of {} broke", claim.attempt, claim.task.task_id)
+            end = AttemptEnd(Outcome.FAILED, f"Proctor failed: {error!r}", failure=Failure.CRASHED)
+            return (await self._claims.finish(claim, end, Work())).value
         finally:
-            self.running.pop(task_id, None)
-            self._ended()
+            self.running.pop(claim.task.task_id, None)
+
+    async def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """Stop all agents here without ending their tasks: whoever takes over goes on with them."""
+        self._stopped = True
+        at_work = set(self._at_work)
+        for task in at_work:
+            task.cancel()
+        if at_work:
+            _, late = await asyncio.wait(at_work, timeout=seconds)
+            if late:
+                logger.error("{} attempts do not stop", len(late))
 
     async def cancel(self, task_id: str) -> None:
         """Stop an attempt that runs here, for good."""
@@ -148,6 +182,7 @@ class Attempts:
         if running is None:
             return
         running.cancelled = True
+        self._questions.abandon(task_id)
         if running.run is not None:
             await running.run.cancel()
 
@@ -166,13 +201,11 @@ class Attempts:
         return state.value
 
     async def _clear_earlier(self, claim: Claim) -> None:
-        """Find and kill what an earlier process of this task left behind on this machine."""
-        text = (claim.earlier or {}).get("identity")
-        if not text:
-            return
-        identity = ProcessIdentity.decode(text)
-        if identity.boot == boot() and await asyncio.to_thread(find_and_kill, identity):
-            logger.info("killed what attempt {} of {} left behind", claim.attempt, claim.task.task_id)
+        """Find and kill what earlier processes of this task left behind on this machine."""
+        for text in claim.identities:
+            identity = ProcessIdentity.decode(text)
+            if identity.boot == boot() and await asyncio.to_thread(find_and_kill, identity):
+                logger.info("killed what an attempt of {} left behind", claim.task.task_id)
 
     async def _work(self, claim: Claim) -> tuple[AttemptEnd | None, Work]:
         try:
@@ -240,7 +273,7 @@ class Attempts:
             left = (claim.task.deadline - self._clock.now()).total_seconds()
             limits = replace(limits, timeout_s=max(1.0, min(limits.timeout_s, left)))
         earlier = claim.earlier or {}
-        goes_on = claim.taken_over or earlier.get("outcome") in {"interrupted", "parked"}
+        goes_on = earlier.get("outcome") in {None, "interrupted", "parked"}
         resume = earlier.get("native_id") if goes_on and agent.driver.capabilities.resumes else None
         return AttemptRequest(
             task_id=claim.task.task_id,
@@ -281,11 +314,11 @@ def _cancelled() -> AttemptEnd:
 
 
 class _EventLog:
-    """Hands events to the trace without waiting for each; the number on its way is bounded."""
+    """Hands events to the trace without waiting for each; the number on its way is bounded, and none is dropped."""
 
     def __init__(self, writer: TraceWriter) -> None:
         self._writer = writer
-        self._unwritten: list[Future[list[Event]]] = []
+        self._unwritten: list[tuple[Draft, Future[list[Event]]]] = []
 
     async def put(self, claim: Claim, agent: Agent, event: AgentEvent) -> None:
         """Pass one event on; waits when too many are on their way."""
@@ -298,12 +331,15 @@ class _EventLog:
             session_id=task.session_id,
             simulated=agent.driver.capabilities.simulated,
         )
-        self._unwritten.append(self._writer.submit([draft]))
+        self._unwritten.append((draft, self._writer.submit([draft])))
         if len(self._unwritten) >= MAX_UNWRITTEN:
             await self.flush()
 
     async def flush(self) -> None:
-        """Wait until everything passed on is on disk."""
+        """Wait until everything passed on is on disk; what a database that was away refused is written again."""
         waiting, self._unwritten = self._unwritten, []
-        for future in waiting:
-            await asyncio.wrap_future(future)
+        for draft, future in waiting:
+            try:
+                await asyncio.wrap_future(future)
+            except StoreUnavailableError:
+                await patiently(partial(self._writer.append_async, [draft]))

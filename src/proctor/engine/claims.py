@@ -15,7 +15,8 @@ import sqlalchemy as sa
 
 from proctor.agents.driver import AttemptEnd, Delegation, Outcome
 from proctor.engine.dispatch import backoff
-from proctor.engine.tasks import NewTask, Task, draft_of, find_task, insert_task
+from proctor.engine.patience import patiently
+from proctor.engine.tasks import NewTask, Task, draft_of, insert_task, void_questions
 from proctor.protocol.errors import ProctorError
 from proctor.protocol.events import ActorKind, Draft, EventKind, EventStatus
 from proctor.protocol.ids import ExecutorId
@@ -28,6 +29,7 @@ __all__ = ["Claim", "Claims", "LostClaimError", "Work"]
 
 MAX_DELEGATIONS = 3
 MAX_TEXT = 20_000
+MAX_EARLIER = 50
 
 
 class LostClaimError(ProctorError):
@@ -45,7 +47,9 @@ class Claim:
     agent: str
     taken_over: bool
     earlier: Mapping[str, Any] | None
-    """The row of this attempt (a takeover) or of the one before it (a retry): identity, native id, worktree."""
+    """What this attempt (a takeover) or the one before it left: outcome, native id, worktree."""
+    identities: Sequence[str] = ()
+    """Processes that this task's attempts wrote down; whoever begins makes sure that none is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +96,16 @@ class Claims:
     def _take(
         self, connection: sa.Connection, task_id: str, attempt: int, dead: str | None
     ) -> tuple[Claim | _Held | None, list[Draft]]:
-        task = find_task(connection, task_id, lock=True)
+        task = _exactly(connection, task_id)
+        if task is None:
+            return None, []
         waits = task.status is TaskState.ASSIGNED and task.owner is None
         runs = task.status is TaskState.IN_PROGRESS and task.owner is not None
         if task.attempt != attempt or task.agent is None or not (waits or runs):
             return None, []
         if task.owner is not None and task.owner != dead:
             return _Held(task.owner), []
-        earlier = _earlier(connection, task_id, attempt)
+        rows = _attempts_of(connection, task_id)
         now = self._clock.now()
         connection.execute(
             task_queue.update()
@@ -112,7 +118,8 @@ class Claims:
             )
         )
         self._write_attempt(connection, task, now, runs)
-        claim = Claim(task, attempt, task.agent, runs, earlier)
+        identities = tuple(row["identity"] for row in rows if row["identity"])
+        claim = Claim(task, attempt, task.agent, runs, _earlier(rows), identities)
         return claim, [self._begun(claim, dead)]
 
     def _write_attempt(self, connection: sa.Connection, task: Task, now: datetime, left_behind: bool) -> None:
@@ -145,41 +152,41 @@ class Claims:
                 raise LostClaimError(task_id=claim.task.task_id, attempt=claim.attempt)
             return None, []
 
-        await self._writer.transact_async(change)
+        await patiently(lambda: self._writer.transact_async(change))
 
     async def release(self, claim: Claim, reason: str) -> None:
         """Give the task back unbegun, for example because it was paused; the next attempt is a new one."""
-        await self._writer.transact_async(
-            lambda connection: self._close(
-                connection,
-                claim,
-                TaskState.ASSIGNED,
-                [self._draft(claim, "paused", details={"reason": reason})],
-                outcome="released",
-            )
-        )
+        drafts = [self._draft(claim, "paused", details={"reason": reason})]
+
+        def change(connection: sa.Connection) -> tuple[None, list[Draft]]:
+            return self._close(connection, claim, TaskState.ASSIGNED, drafts, outcome="released")
+
+        await patiently(lambda: self._writer.transact_async(change))
 
     async def park(self, claim: Claim, end: AttemptEnd, *, question: str) -> None:
         """End the attempt without ending the task: a person must answer first."""
         drafts = [
             self._draft(claim, "task_parked", status=EventStatus.WARNING, details={"question": question})
         ]
-        await self._writer.transact_async(
-            lambda connection: self._close(
-                connection, claim, TaskState.AWAITING_APPROVAL, drafts, outcome="parked", end=end
-            )
-        )
+
+        def change(connection: sa.Connection) -> tuple[None, list[Draft]]:
+            state = TaskState.AWAITING_APPROVAL
+            return self._close(connection, claim, state, drafts, outcome="parked", end=end)
+
+        await patiently(lambda: self._writer.transact_async(change))
 
     async def finish(self, claim: Claim, end: AttemptEnd, work: Work) -> TaskState:
         """End the attempt; decide in the same transaction whether the task ends or is tried again."""
-        return await self._writer.transact_async(
-            lambda connection: self._finish(connection, claim, end, work)
+        return await patiently(
+            lambda: self._writer.transact_async(lambda connection: self._finish(connection, claim, end, work))
         )
 
     def _finish(
         self, connection: sa.Connection, claim: Claim, end: AttemptEnd, work: Work
     ) -> tuple[TaskState, list[Draft]]:
-        task = find_task(connection, claim.task.task_id, lock=True)
+        task = _exactly(connection, claim.task.task_id)
+        if task is None:
+            raise LostClaimError(task_id=claim.task.task_id, attempt=claim.attempt)
         now = self._clock.now()
         state = _next_state(task, end, now)
         values: dict[str, Any] = {
@@ -189,6 +196,8 @@ class Claims:
             values |= {"retry_count": task.retry_count + 1, "not_before": now + backoff(task.retry_count + 1)}
         if state in TASK.terminal:
             values |= {"completed_at": now, "result": _result(end, work), "cancel_requested": False}
+        if state is TaskState.CANCELLED:
+            void_questions(connection, task.task_id)
         self._close(
             connection, claim, state, [], outcome=end.outcome.value, end=end, values=values, work=work
         )
@@ -348,10 +357,21 @@ def _result(end: AttemptEnd, work: Work) -> dict[str, Any]:
     }
 
 
-def _earlier(connection: sa.Connection, task_id: str, attempt: int) -> Mapping[str, Any] | None:
-    query = attempts.select().where(attempts.c.task_id == task_id, attempts.c.attempt <= attempt)
-    row = connection.execute(query.order_by(attempts.c.attempt.desc()).limit(1)).mappings().first()
-    return dict(row) if row is not None else None
+def _exactly(connection: sa.Connection, task_id: str) -> Task | None:
+    """The row of this very id, locked; None when somebody deleted it."""
+    query = task_queue.select().where(task_queue.c.task_id == task_id).with_for_update()
+    row = connection.execute(query).mappings().first()
+    return Task.of(row) if row is not None else None
+
+
+def _attempts_of(connection: sa.Connection, task_id: str) -> list[dict[str, Any]]:
+    query = attempts.select().where(attempts.c.task_id == task_id).order_by(attempts.c.attempt.desc())
+    return [dict(row) for row in connection.execute(query.limit(MAX_EARLIER)).mappings()]
+
+
+def _earlier(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The newest attempt that had a place to work; later ones ended before they could have left anything."""
+    return next((row for row in rows if row["worktree"] is not None), rows[0] if rows else None)
 
 
 def _this(task_id: str, attempt: int) -> sa.Update:

@@ -13,9 +13,11 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from proctor import __version__
+from proctor.agents.identity import start_time
 from proctor.config import Paths, Settings
 from proctor.engine import address
 from proctor.protocol.errors import SupervisorUnavailableError
@@ -25,6 +27,8 @@ __all__ = ["Hello", "ask", "ensure", "greet", "stop", "wake"]
 ANSWER_SECONDS = 5.0
 START_SECONDS = 30.0
 LEAVE_SECONDS = 20.0
+AGAIN_SECONDS = 2.0
+MAX_TRIES = 5
 MAX_ANSWER = 1_000_000
 
 
@@ -37,6 +41,7 @@ class Hello:
     executor_id: str
     started_at: str
     running: tuple[str, ...]
+    leaving: bool = False
 
 
 def ask(paths: Paths, request: dict[str, Any], *, seconds: float = ANSWER_SECONDS) -> dict[str, Any] | None:
@@ -71,18 +76,24 @@ def greet(paths: Paths) -> Hello | None:
     answer = ask(paths, {"op": "hello"})
     if answer is None:
         return None
-    return Hello(
-        int(answer["pid"]),
-        str(answer["version"]),
-        str(answer["executor_id"]),
-        str(answer["started_at"]),
-        tuple(answer["running"]),
-    )
+    try:
+        return Hello(
+            int(answer["pid"]),
+            str(answer["version"]),
+            str(answer["executor_id"]),
+            str(answer["started_at"]),
+            tuple(answer["running"]),
+            bool(answer.get("leaving", False)),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        reason = f"it does not say who it is ({error!r})"
+        raise SupervisorUnavailableError(reason=reason, log=paths.log_file) from error
 
 
 def wake(paths: Paths) -> bool:
-    """Tell it that something may have changed; False when nobody listens."""
-    return ask(paths, {"op": "wake"}) is not None
+    """Tell it that something may have changed; False when nobody listens who would act on it."""
+    answer = ask(paths, {"op": "wake"})
+    return answer is not None and bool(answer.get("ok"))
 
 
 def stop(paths: Paths) -> bool:
@@ -91,27 +102,41 @@ def stop(paths: Paths) -> bool:
     if hello is None:
         return False
     ask(paths, {"op": "stop"})
+    _wait_until_gone(paths, hello)
+    return True
+
+
+def _wait_until_gone(paths: Paths, hello: Hello) -> None:
+    """Its socket goes first, its lock with the process: only then a new one can begin."""
+    began = start_time(hello.pid)
     deadline = time.monotonic() + LEAVE_SECONDS
     while time.monotonic() < deadline:
         with contextlib.suppress(SupervisorUnavailableError):
             current = greet(paths)
-            if current is None or current.pid != hello.pid:
-                return True
-        time.sleep(0.05)
+            same = current is not None and current.pid == hello.pid
+            if not same and (began is None or start_time(hello.pid) != began):
+                return
+        time.sleep(0.02)
     raise SupervisorUnavailableError(reason=f"pid {hello.pid} does not leave", log=paths.log_file)
 
 
 def ensure(settings: Settings) -> Hello:
     """Make sure that a supervisor of this version runs, and wake it."""
     paths = settings.paths
-    hello = greet(paths)
-    if hello is not None and hello.version != __version__:
-        stop(paths)
-        hello = None
-    if hello is None:
-        hello = _start(settings)
-    wake(paths)
-    return hello
+    for _ in range(MAX_TRIES):
+        hello = greet(paths)
+        if hello is not None and hello.leaving:
+            _wait_until_gone(paths, hello)
+            hello = None
+        elif hello is not None and hello.version != __version__:
+            stop(paths)
+            hello = None
+        if hello is None:
+            hello = _start(settings)
+        # One that was about to leave when we greeted it does not take the wake-up.
+        if wake(paths):
+            return hello
+    raise SupervisorUnavailableError(reason="it leaves again and again", log=paths.log_file)
 
 
 def _start(settings: Settings) -> Hello:
@@ -119,8 +144,28 @@ def _start(settings: Settings) -> Hello:
     paths = settings.paths
     paths.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     complaint = paths.state_dir / "supervisor.err"
+    child = _spawn(settings, complaint)
+    deadline = time.monotonic() + START_SECONDS
+    again = time.monotonic() + AGAIN_SECONDS
+    while time.monotonic() < deadline:
+        hello = greet(paths)
+        if hello is not None and not hello.leaving:
+            return hello
+        ended = child.poll()
+        if ended not in {None, 0}:
+            break
+        # Exit code 0 means that another one had the lock; that one may have been about to leave.
+        if ended == 0 and time.monotonic() > again:
+            child, again = _spawn(settings, complaint), time.monotonic() + AGAIN_SECONDS
+        time.sleep(0.02)
+    said = complaint.read_text(errors="replace").strip().splitlines()
+    reason = said[-1] if said else f"it did not answer within {START_SECONDS:.0f} s"
+    raise SupervisorUnavailableError(reason=reason, log=paths.log_file)
+
+
+def _spawn(settings: Settings, complaint: Path) -> subprocess.Popen[bytes]:
     with complaint.open("wb") as errors:
-        child = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "proctor", "supervisor"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -129,15 +174,3 @@ def _start(settings: Settings) -> Hello:
             env=dict(settings.environ),
             start_new_session=True,
         )
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        hello = greet(paths)
-        if hello is not None:
-            return hello
-        # Exit code 0 means that another one was quicker; anything else is a failure.
-        if child.poll() not in {None, 0}:
-            break
-        time.sleep(0.02)
-    said = complaint.read_text(errors="replace").strip().splitlines()
-    reason = said[-1] if said else f"it did not answer within {START_SECONDS:.0f} s"
-    raise SupervisorUnavailableError(reason=reason, log=paths.log_file)

@@ -20,12 +20,14 @@ from proctor.protocol.ids import new_id
 from proctor.protocol.states import TASK, TaskState
 from proctor.store.tables import approvals, controls, task_queue
 
-__all__ = ["Desk", "Handover", "ReadyJob", "backoff", "dispatch", "expire_approvals", "waiting"]
+__all__ = ["Desk", "Handover", "ReadyJob", "backoff", "could_run", "dispatch", "expire_approvals", "waiting"]
 
 BATCH = 500
 MAX_SCAN = 10_000
 BACKOFF_BASE = 2.0
 BACKOFF_CAP = 300.0
+# How the reason of a block begins that goes away by itself; every other one waits for a person.
+DEPENDS = "it depends on "
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +68,31 @@ def waiting(
     agents: Sequence[str],
     full: bool,
     limit: int,
-    offset: int = 0,
+    after: Task | None = None,
 ) -> list[Task]:
-    """Tasks that nobody has been given: new, retried, put in by SQL or answered; `full` adds the blocked ones."""
+    """Tasks that nobody has been given: new, retried, put in by SQL or answered; `full` adds the blocked ones.
+
+    The order is priority, age, id; `after` is where the page before ended.
+    """
+    able = sa.or_(task_queue.c.assigned_to_agent.is_(None), task_queue.c.assigned_to_agent.in_(agents))
+    query = task_queue.select().where(could_run(now, full=full))
+    query = query.order_by(task_queue.c.priority.desc(), task_queue.c.created_at, task_queue.c.task_id)
+    if after is not None:
+        query = query.where(_behind(after))
+    page = (query if full else query.where(able)).limit(limit)
+    return [Task.of(row) for row in connection.execute(page).mappings()]
+
+
+def _behind(task: Task) -> sa.ColumnElement[bool]:
+    c = task_queue.c
+    later = sa.or_(
+        c.created_at > task.created_at, sa.and_(c.created_at == task.created_at, c.task_id > task.task_id)
+    )
+    return sa.or_(c.priority < task.priority, sa.and_(c.priority == task.priority, later))
+
+
+def could_run(now: datetime, *, full: bool) -> sa.ColumnElement[bool]:
+    """Rows that a look must consider."""
     wanted = [
         TaskState.PENDING,
         TaskState.ASSIGNED,
@@ -81,13 +105,7 @@ def waiting(
         sa.and_(task_queue.c.status == TaskState.AWAITING_APPROVAL.value, answered),
     )
     due = sa.or_(task_queue.c.not_before.is_(None), task_queue.c.not_before <= now)
-    able = sa.or_(task_queue.c.assigned_to_agent.is_(None), task_queue.c.assigned_to_agent.in_(agents))
-    query = task_queue.select().where(
-        ready, due, task_queue.c.queued_at.is_(None), task_queue.c.owner.is_(None)
-    )
-    query = query.order_by(task_queue.c.priority.desc(), task_queue.c.created_at, task_queue.c.task_id)
-    page = (query if full else query.where(able)).limit(limit).offset(offset)
-    return [Task.of(row) for row in connection.execute(page).mappings()]
+    return sa.and_(ready, due, task_queue.c.queued_at.is_(None), task_queue.c.owner.is_(None))
 
 
 def dispatch(
@@ -98,16 +116,15 @@ def dispatch(
     A quick look stops when no agent has room; a full one also goes over deadlines and blocked tasks.
     """
     look = _Look(connection, desk, now)
-    size, offset = max(50, 2 * look.room()), 0
-    while offset < MAX_SCAN and (full or look.room() > 0):
+    size, seen, last = min(BATCH, max(50, 2 * look.room())), 0, None
+    while seen < MAX_SCAN and (full or look.room() > 0):
         agents = [agent for agent, room in look.free.items() if room > 0]
-        tasks = waiting(connection, now, agents=agents, full=full, limit=size, offset=offset)
-        changed = look.changed
+        tasks = waiting(connection, now, agents=agents, full=full, limit=size, after=last)
         look.page(tasks)
-        # Rows that were changed have left the selection, so the next page begins that much earlier.
-        offset += size - (look.changed - changed)
+        seen += len(tasks)
         if len(tasks) < size:
             break
+        last = tasks[-1]
     return Handover(tuple(look.jobs), look.changed), look.drafts
 
 
@@ -145,7 +162,7 @@ class _Look:
         elif task.status is TaskState.AWAITING_APPROVAL:
             self._answered(task)
         elif broken := self._broken_dependency(task):
-            self._block(task, f"it depends on {broken}, which did not complete")
+            self._block(task, f"{DEPENDS}{broken}, which did not complete")
         elif self._dependencies_done(task):
             self._assign(task)
 
@@ -156,14 +173,12 @@ class _Look:
     def _dependencies_done(self, task: Task) -> bool:
         done = all(self.states[name] == TaskState.COMPLETED.value for name in task.depends_on)
         # A task blocked for another reason than its dependencies waits for a person.
-        return done and (task.status is not TaskState.BLOCKED or bool(task.depends_on))
+        return done and (task.status is not TaskState.BLOCKED or (task.error or "").startswith(DEPENDS))
 
     def _answered(self, task: Task) -> None:
         answer = self.answers.get(task.task_id)
         if answer == "timeout":
-            self._block(
-                task, "the approval expired without an answer; `proctor tasks retry` asks again"
-            )
+            self._block(task, "the approval expired without an answer; `proctor tasks retry` asks again")
         elif answer in {"approved", "rejected"}:
             self._assign(task)
 
@@ -184,6 +199,7 @@ class _Look:
             assigned_at=self.now,
             queued_at=self.now,
             not_before=None,
+            error_log=None,
             trace_id=trace_id,
         )
         self.jobs.append(ReadyJob(task.task_id, attempt, task.priority))

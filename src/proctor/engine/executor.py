@@ -131,6 +131,7 @@ class Executor:
                     await self._look_again_and_again()
                     census.cancel()
             finally:
+                await self.attempts.stop()
                 await self._runtime.stop()
         finally:
             await asyncio.to_thread(keeper.end)
@@ -158,6 +159,11 @@ class Executor:
     async def _look(self, *, full: bool) -> None:
         """A database that is away for a while is no reason to end: the next look finds everything again."""
         try:
+            if full and not await asyncio.to_thread(self._runtime.intact):
+                logger.error("the engine's database was removed or replaced; beginning anew")
+                self.lost = True
+                self.stop()
+                return
             await self._reconciler.look(full=full)
         except (UnavailableError, sa.exc.SQLAlchemyError) as error:
             logger.error("looking failed, trying again: {}", error)

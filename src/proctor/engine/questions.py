@@ -8,6 +8,8 @@ question: one look per executor serves all.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
@@ -15,6 +17,7 @@ import sqlalchemy as sa
 
 from proctor.agents.driver import AgentEvent
 from proctor.engine.claims import Claim
+from proctor.engine.patience import patiently
 from proctor.protocol.events import ActorKind, Draft, EventKind, EventStatus
 from proctor.protocol.ids import new_id
 from proctor.protocol.ports import Clock
@@ -38,22 +41,46 @@ class OpenQuestions:
         self._writer = writer
         self._clock = clock
         self._hold = hold_s
-        self._waiting: dict[str, asyncio.Future[bool]] = {}
+        self._waiting: dict[str, tuple[str, asyncio.Future[bool | None]]] = {}
 
     async def ask(self, claim: Claim, event: AgentEvent) -> bool | None:
         """Write the question down, hold the pipe, give the answer or None when it is time to park."""
-        answered = await self._writer.transact_async(lambda c: self._use_answer(c, claim, event))
-        if answered is not None:
-            return answered
-        approval_id = await self._writer.transact_async(lambda c: self._insert(c, claim, event))
-        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting[approval_id] = future
+        asked = await patiently(lambda: self._writer.transact_async(lambda c: self._ask(c, claim, event)))
+        if isinstance(asked, bool):
+            return asked
+        future: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
+        self._waiting[asked] = claim.task.task_id, future
         try:
-            return await asyncio.wait_for(future, self._hold)
+            answer = await asyncio.wait_for(future, self._hold)
         except TimeoutError:
             return None
         finally:
-            self._waiting.pop(approval_id, None)
+            self._waiting.pop(asked, None)
+        if answer is None:
+            return None
+        # Used here and now: the same call asked again is a new question.
+        return await patiently(
+            lambda: self._writer.transact_async(lambda c: self._use_answer(c, claim, event))
+        )
+
+    def abandon(self, task_id: str) -> None:
+        """Hold the questions of this task no longer, for example because it was cancelled."""
+        for holder, future in self._waiting.values():
+            if holder == task_id and not future.done():
+                future.set_result(None)
+
+    def _ask(
+        self, connection: sa.Connection, claim: Claim, event: AgentEvent
+    ) -> tuple[bool | str, list[Draft]]:
+        """An answer given while the task was parked, a question that is open already, or a new one."""
+        answer, drafts = self._use_answer(connection, claim, event)
+        if answer is not None:
+            return answer, drafts
+        same = sa.and_(approvals.c.task_id == claim.task.task_id, approvals.c.bound_to == _call(event))
+        still_open = same, approvals.c.status == "pending", approvals.c.expires_at > self._clock.now()
+        query = sa.select(approvals.c.approval_id).where(*still_open).limit(1)
+        known: str | None = connection.execute(query).scalar()
+        return (known, []) if known is not None else self._insert(connection, claim, event)
 
     def _insert(self, connection: sa.Connection, claim: Claim, event: AgentEvent) -> tuple[str, list[Draft]]:
         approval_id = new_id("appr")
@@ -70,7 +97,7 @@ class OpenQuestions:
                 tool_name=tool,
                 inputs=inputs,
                 risk_level="high",
-                bound_to=_content(tool, inputs),
+                bound_to=_call(event),
                 requested_at=now,
                 expires_at=now + timedelta(hours=APPROVAL_HOURS),
             )
@@ -81,7 +108,7 @@ class OpenQuestions:
         self, connection: sa.Connection, claim: Claim, event: AgentEvent
     ) -> tuple[bool | None, list[Draft]]:
         """A resumed agent asks again what was answered while it was parked: bound to that very call, used once."""
-        content = _content(event.tool_name or "agent", dict(event.details.get("input") or {}))
+        content = _call(event)
         query = (
             sa.select(approvals.c.approval_id, approvals.c.status)
             .where(approvals.c.task_id == claim.task.task_id, approvals.c.bound_to == content)
@@ -102,7 +129,7 @@ class OpenQuestions:
             return
         ids = list(self._waiting)
         for approval_id, status in (await asyncio.to_thread(self._statuses, ids)).items():
-            future = self._waiting.get(approval_id)
+            _, future = self._waiting.get(approval_id, ("", None))
             if future is not None and not future.done() and status in {"approved", "rejected"}:
                 future.set_result(status == "approved")
 
@@ -159,9 +186,8 @@ def _asked(claim: Claim, approval_id: str, tool: str) -> Draft:
     )
 
 
-def _content(tool: str, inputs: Mapping[str, object]) -> str:
-    import hashlib
-    import json
-
-    text = json.dumps([tool, inputs], sort_keys=True, default=str)
+def _call(event: AgentEvent) -> str:
+    """What an answer is bound to: this tool with exactly these inputs."""
+    inputs = dict(event.details.get("input") or {})
+    text = json.dumps([event.tool_name or "agent", inputs], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()

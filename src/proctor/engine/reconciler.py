@@ -14,14 +14,14 @@ import sqlalchemy as sa
 from loguru import logger
 
 from proctor.engine.attempts import Attempts
-from proctor.engine.dispatch import Desk, Handover, dispatch, expire_approvals
+from proctor.engine.dispatch import Desk, Handover, could_run, dispatch, expire_approvals
 from proctor.engine.liveness import Lease
 from proctor.engine.questions import OpenQuestions
 from proctor.engine.runtime import Job, Runtime
 from proctor.engine.tasks import Task, draft_of
 from proctor.protocol.events import Draft, EventStatus
 from proctor.protocol.ports import Clock
-from proctor.protocol.states import TASK, TaskState
+from proctor.protocol.states import TaskState
 from proctor.store.database import Database
 from proctor.store.tables import attempts as attempts_table
 from proctor.store.tables import task_queue
@@ -69,7 +69,7 @@ class Reconciler:
         return await self._hand_over(full=full)
 
     async def _hand_over(self, *, full: bool) -> int:
-        workspaces = await asyncio.to_thread(self._workspaces_that_wait)
+        workspaces = await asyncio.to_thread(self._workspaces_that_wait, full)
         if not workspaces:
             return 0
         now, desk = self._clock.now(), await asyncio.to_thread(self._desk, workspaces)
@@ -79,16 +79,10 @@ class Reconciler:
             await self._runtime.enqueue(jobs)
         return len(jobs)
 
-    def _workspaces_that_wait(self) -> list[str | None]:
+    def _workspaces_that_wait(self, full: bool) -> list[str | None]:
         """Whose tasks wait; a look without the write lock, so that idling costs next to nothing."""
-        open_states = [state.value for state in TaskState if state not in TASK.terminal]
-        query = (
-            sa.select(task_queue.c.workspace)
-            .where(task_queue.c.status.in_(open_states), task_queue.c.queued_at.is_(None))
-            .where(task_queue.c.owner.is_(None))
-            .distinct()
-            .limit(BATCH)
-        )
+        rows = could_run(self._clock.now(), full=full)
+        query = sa.select(task_queue.c.workspace).where(rows).distinct().limit(BATCH)
         with self._database.read() as connection:
             return list(connection.execute(query).scalars())
 
@@ -145,7 +139,8 @@ class Reconciler:
     def _held_rows(self) -> list[Task]:
         queued = sa.and_(task_queue.c.status == TaskState.ASSIGNED.value, task_queue.c.queued_at.is_not(None))
         running = task_queue.c.status == TaskState.IN_PROGRESS.value
-        query = task_queue.select().where(sa.or_(queued, running)).limit(BATCH)
+        query = task_queue.select().where(sa.or_(queued, running))
+        query = query.order_by(task_queue.c.assigned_at).limit(BATCH)
         with self._database.read() as connection:
             return [Task.of(row) for row in connection.execute(query).mappings()]
 

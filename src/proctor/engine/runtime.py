@@ -19,10 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, EnqueueOptions
+from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, EnqueueOptions, Queue
 from dbos._core import execute_dequeued_workflow
 from dbos._dbos import _get_dbos_instance
+from dbos._enqueue_options import build_enqueue_status
 from dbos._utils import GlobalParams, generate_uuid
+
+from proctor.protocol.errors import UnavailableError
 
 __all__ = ["APPLICATION_VERSION", "QUEUE", "Job", "Runtime", "engine_database"]
 
@@ -33,6 +36,7 @@ WORKFLOW = "proctor_attempt"
 POLL_SECONDS = 0.25
 MAX_THREADS = 48
 ADVISORY_LOCK = 7_283_665_142
+LAUNCH_SECONDS = 60.0
 # A long-lived task may be taken over many times; giving up is our decision, not DBOS's.
 MAX_RECOVERIES = 1_000_000
 Handler = Callable[[str, int], Awaitable[str]]
@@ -91,13 +95,44 @@ def _alone(engine: sa.Engine) -> Iterator[None]:
             fcntl.flock(guard, fcntl.LOCK_EX)
             yield
         return
-    # Autocommit: DBOS builds indexes concurrently, which waits for every open transaction, also for ours.
+    # DBOS builds indexes concurrently, which waits for every open transaction: neither an idle one of ours nor a
+    # statement that waits for the lock may be one. So autocommit, and asking again and again instead of waiting.
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(sa.select(sa.func.pg_advisory_lock(ADVISORY_LOCK)))
+        deadline = time.monotonic() + LAUNCH_SECONDS
+        while not connection.execute(sa.select(sa.func.pg_try_advisory_lock(ADVISORY_LOCK))).scalar():
+            if time.monotonic() > deadline:
+                raise UnavailableError(
+                    what="The engine",
+                    reason="another process is still preparing its tables",
+                    cure="Try again.",
+                )
+            time.sleep(0.1)
         try:
             yield
         finally:
             connection.execute(sa.select(sa.func.pg_advisory_unlock(ADVISORY_LOCK)))
+
+
+def _status(dbos: DBOS, job: Job) -> Any:
+    """The row of a waiting job, as DBOS itself builds it."""
+    options: EnqueueOptions = {
+        "queue_name": QUEUE,
+        "workflow_name": WORKFLOW,
+        "workflow_id": job.workflow_id,
+        "app_version": APPLICATION_VERSION,
+        "priority": 11 - job.priority,
+    }
+    _, status = build_enqueue_status(options, dbos._serializer, (job.task_id, job.attempt), {})
+    status["application_name"] = GlobalParams.app_name
+    return status
+
+
+def _file_of(engine: sa.Engine) -> tuple[int, int] | None:
+    """Which file an SQLite engine's path means now; None when there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        found = Path(str(engine.url.database)).stat()
+        return found.st_dev, found.st_ino
+    return None
 
 
 class Runtime:
@@ -108,6 +143,8 @@ class Runtime:
         self.workers = workers
         self._url = url
         self._engine: sa.Engine | None = None
+        self._queue: Queue | None = None
+        self._file: tuple[int, int] | None = None
         _handler[:] = [handler]
 
     async def start(self) -> None:
@@ -116,12 +153,17 @@ class Runtime:
         DBOS(config=self._config(self._engine))
         with _alone(self._engine):
             DBOS.launch()
-        await DBOS.register_queue_async(
+        self._queue = await DBOS.register_queue_async(
             QUEUE,
             worker_concurrency=self.workers,
             polling_interval_sec=POLL_SECONDS,
             on_conflict="always_update",
         )
+        self._file = _file_of(self._engine) if self._engine.dialect.name == "sqlite" else None
+
+    def intact(self) -> bool:
+        """Whether the file that DBOS holds open is still the one at its path."""
+        return self._file is None or (self._engine is not None and _file_of(self._engine) == self._file)
 
     def _config(self, engine: sa.Engine) -> DBOSConfig:
         return {
@@ -152,15 +194,9 @@ class Runtime:
         await asyncio.to_thread(self._enqueue, jobs)
 
     def _enqueue(self, jobs: Sequence[Job]) -> None:
-        for job in jobs:
-            options: EnqueueOptions = {
-                "queue_name": QUEUE,
-                "workflow_name": WORKFLOW,
-                "workflow_id": job.workflow_id,
-                "app_version": APPLICATION_VERSION,
-                "priority": 11 - job.priority,
-            }
-            DBOS.enqueue_workflow_with_options(options, job.task_id, job.attempt)
+        """All in one transaction; those that are there already stay as they are."""
+        dbos = _get_dbos_instance()
+        dbos._sys_db.init_workflows([_status(dbos, job) for job in jobs])
         self._dequeue()
 
     async def wake(self) -> None:
@@ -170,13 +206,12 @@ class Runtime:
     def _dequeue(self) -> None:
         """One poll of DBOS's own queue worker. Claiming is atomic in its database, so both may poll."""
         dbos = _get_dbos_instance()
-        queue = dbos._sys_db.get_queue(QUEUE)
-        if queue is None:
+        if self._queue is None:
             return
         owner = generate_uuid()
         running = dbos._active_workflows_set.count_for_queue(QUEUE)
         claimed, _ = dbos._sys_db.start_queued_workflows(
-            queue, GlobalParams.executor_id, GlobalParams.app_version, None, running, owner_xid=owner
+            self._queue, GlobalParams.executor_id, GlobalParams.app_version, None, running, owner_xid=owner
         )
         for status in dbos._sys_db.get_workflow_statuses(claimed):
             execute_dequeued_workflow(dbos, status, owner)

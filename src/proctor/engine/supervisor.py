@@ -54,6 +54,7 @@ class Supervisor:
         self._idle = idle_s
         self._executor: Executor | None = None
         self._stopping = False
+        self._lived = False
         self._started = datetime.now(UTC)
         self._used = time.monotonic()
 
@@ -65,15 +66,30 @@ class Supervisor:
         async with asyncio.TaskGroup() as group:
             idle = group.create_task(self._leave_when_idle())
             while not self._stopping:
-                await self._execute()
+                await self._execute_or_wait()
             idle.cancel()
+
+    async def _execute_or_wait(self) -> None:
+        """Whoever has lived comes back: a database that is away for long ends the executor, not the supervisor."""
+        try:
+            await self._execute()
+        except Exception as error:
+            if not self._lived:
+                raise
+            logger.error("beginning anew in a second: {!r}", error)
+            await asyncio.sleep(1.0)
+
+    def _alive(self) -> None:
+        self._lived = True
+        if self._executor is not None:
+            logger.info("executor {} is ready", self._executor.executor_id)
 
     async def _execute(self) -> None:
         executor = self._executor = self._make()
         await self._tell("supervisor_started")
-        await executor.run(ready=lambda: logger.info("executor {} is ready", executor.executor_id))
-        if executor.lost:
-            logger.error("executor {} lost its lease; beginning anew", executor.executor_id)
+        await executor.run(ready=self._alive)
+        if executor.lost and not self._stopping:
+            logger.error("executor {} cannot go on; beginning anew", executor.executor_id)
             await asyncio.sleep(1.0)
             return
         self._stopping = True
@@ -129,18 +145,21 @@ class Supervisor:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request; whatever comes, the supervisor goes on."""
-        with contextlib.suppress(ConnectionError, TimeoutError, ValueError):
+        try:
             line = await asyncio.wait_for(reader.readline(), REQUEST_SECONDS)
             answer = await self._answer(json.loads(line))
             writer.write(json.dumps(answer).encode() + b"\n")
             await asyncio.wait_for(writer.drain(), REQUEST_SECONDS)
-        writer.close()
+        except Exception as error:  # noqa: BLE001 - request handler: one caller's mistake is its own
+            logger.warning("a request was not understood: {!r}", error)
+        finally:
+            writer.close()
 
     async def _answer(self, request: Any) -> dict[str, Any]:
         op = request.get("op") if isinstance(request, dict) else None
         if op == "wake":
             self.wake()
-            return {"ok": True}
+            return {"ok": not self._stopping}
         if op == "stop":
             self.stop()
             return {"ok": True}
@@ -152,6 +171,7 @@ class Supervisor:
                 "executor_id": self._executor.executor_id if self._executor is not None else "",
                 "started_at": self._started.isoformat(),
                 "running": running,
+                "leaving": self._stopping,
             }
         if op == "gc":
             return await self._forget(int(request.get("before_ms", 0)), int(request.get("keep", 0)))
@@ -171,12 +191,17 @@ def only_one(path: Path) -> Iterator[bool]:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield True
-    except BlockingIOError:
-        yield False
+        yield _locked(handle)
     finally:
         os.close(handle)
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def log_to(path: Path, level: str) -> None:

@@ -15,7 +15,7 @@ from proctor.protocol.ids import TaskId, new_id
 from proctor.protocol.ports import Clock, SystemClock
 from proctor.protocol.states import TASK, TaskState
 from proctor.store.database import Database
-from proctor.store.tables import attempts, task_history, task_queue
+from proctor.store.tables import approvals, attempts, task_history, task_queue
 from proctor.trace.writer import TraceWriter
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "draft_of",
     "find_task",
     "insert_task",
+    "void_questions",
 ]
 
 MAX_DESCRIPTION = 100_000
@@ -191,6 +192,12 @@ def find_task(connection: sa.Connection, name: str, *, lock: bool = False) -> Ta
     raise NotFoundError(kind="task", name=name, cure=cure)
 
 
+def void_questions(connection: sa.Connection, task_id: str) -> None:
+    """Take back the questions of a task that ends without an answer, so that nobody is asked for nothing."""
+    mine = sa.and_(approvals.c.task_id == task_id, approvals.c.status == "pending")
+    connection.execute(approvals.update().where(mine).values(status="void"))
+
+
 class Tasks:
     """The queue's front door for people and surfaces; it never executes anything."""
 
@@ -257,6 +264,7 @@ class Tasks:
                     "queued_at": None,
                 }
                 drafts = [_by(task, "task_cancelled", by, {"was": task.status.value})]
+                void_questions(connection, task.task_id)
             connection.execute(task_queue.update().where(task_queue.c.task_id == task.task_id).values(values))
             return task.task_id, drafts
 
