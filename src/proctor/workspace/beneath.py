@@ -71,6 +71,8 @@ class _Walk(Opener):
             links = 0
             while rest:
                 part = rest.pop(0)
+                if part == ".":
+                    continue
                 if part == "..":
                     if len(handles) == 1:
                         raise PathEscapeError(path=path, root="its root")
@@ -93,7 +95,9 @@ class _Walk(Opener):
 
 
 def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part not in {"", "."}]
+    """Split a path; a slash or dot at its end stays, because it demands a directory."""
+    parts = [part for part in path.split("/") if part not in {"", "."}]
+    return [*parts, "."] if parts and path.endswith(("/", "/.")) else parts
 
 
 def _link_target(folder: int, name: str) -> str | None:

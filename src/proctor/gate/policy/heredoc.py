@@ -17,7 +17,7 @@ _EXPANDED: Final = (b"\\", b"`", b"$(", b"${", b"$[")
 
 def heredoc_is_clear(source: bytes, start: tuple[int, int], end: int) -> bool:
     """Check one here-document: `start` is the place of its delimiter word, `end` where the parser ended its text."""
-    found = _DELIMITER.fullmatch(source[slice(*start)].decode())
+    found = _DELIMITER.fullmatch(source[slice(*start)].decode(errors="replace"))
     line_end = source.find(b"\n", start[1])
     if not found or line_end < 0 or source.count(b"<<", start[1], line_end):
         return False

@@ -208,7 +208,7 @@ class _Walker:
     def _gap(self, start: int, end: int) -> None:
         gap = self._source[start:end]
         if not _BLANKS.fullmatch(gap) and not _CONTINUED.fullmatch(gap):
-            self._note("shell.words", gap.decode())
+            self._note("shell.words", gap.decode(errors="replace"))
 
     def _setting(self, node: Node, *, lasting: bool = True) -> list[tuple[str, Word]]:
         """Read NAME=VALUE; a subscript in the name is evaluated by the shell."""

@@ -104,7 +104,7 @@ class WordReader:
 
     def raw(self, node: Node) -> str:
         """Give the text of a node as it stands."""
-        return self._source[node.start_byte : node.end_byte].decode()
+        return self._source[node.start_byte : node.end_byte].decode(errors="replace")
 
     def read(self, node: Node) -> Word:
         """Read one word node of any kind."""
@@ -158,7 +158,7 @@ class WordReader:
         return _join(words)
 
     def _quoted(self, start: int, end: int) -> Word:
-        raw = self._source[start:end].decode()
+        raw = self._source[start:end].decode(errors="replace")
         if not _QUOTED_PART.fullmatch(raw):
             self._note("shell.words", raw)
         return Word(
