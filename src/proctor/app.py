@@ -6,13 +6,11 @@ imports dbos.
 
 from __future__ import annotations
 
-import binascii
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proctor.config import Settings, load_settings
-from proctor.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from proctor.engine.executor import Executor
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
     from proctor.trace.writer import TraceWriter
 
 __all__ = ["App", "open_app"]
-
-KEY_VARIABLE = "PROCTOR_TRACE_KEY"
 
 
 def open_app(start: Path | None = None) -> App:
@@ -46,21 +42,9 @@ class App:
     @cached_property
     def key(self) -> bytes:
         """The key that seals the trace; workers on several machines share it through the environment."""
-        from proctor.trace.chain import load_key
+        from proctor.trace.key import key_of
 
-        given = self.settings.environ.get(KEY_VARIABLE)
-        if given is None:
-            return load_key(self.settings.paths.key_file)
-        try:
-            key = binascii.unhexlify(given)
-        except binascii.Error:
-            key = b""
-        if len(key) < 32:
-            problem = "it must be at least 32 bytes in hexadecimal"
-            raise ConfigError(
-                where=f"environment {KEY_VARIABLE}", problem=problem, allowed="Copy trace.key's text."
-            )
-        return key
+        return key_of(self.settings)
 
     @cached_property
     def writer(self) -> TraceWriter:

@@ -103,3 +103,13 @@ def test_a_database_that_cannot_be_meant_is_refused(tmp_path: Path, environ: dic
     """Half a set of variables, an unknown kind or a relative file is an error, never a guess."""
     with pytest.raises(ConfigError):
         urls(tmp_path, environ)
+
+
+def test_a_home_with_odd_characters_names_one_file_for_everybody(tmp_path: Path) -> None:
+    """A state path with `%`, `?`, `#` or spaces comes back from the URL unchanged."""
+    import sqlalchemy as sa
+
+    home = tmp_path / "a%41 b#c?d"
+    settings = load_settings(tmp_path, {"HOME": str(home)})
+    assert sa.make_url(settings.database_url).database == str(settings.paths.proctor_db)
+    assert sa.make_url(settings.engine_database_url).database == str(settings.paths.engine_db)

@@ -110,13 +110,13 @@ def _find(database: Database, name: str) -> str:
 
 def _key(settings: Settings, database: Database) -> bytes:
     """The key as it is: a new one would call everything altered. An empty log needs none."""
-    from proctor.trace.chain import load_key
+    from proctor.trace.key import key_of
     from proctor.trace.reader import last_seq
 
     with database.read() as connection:
         if not last_seq(connection) and not settings.paths.key_file.exists():
             return b""
-    return load_key(settings.paths.key_file, create=False)
+    return key_of(settings, create=False)
 
 
 def _print_report(report: Any) -> None:

@@ -37,7 +37,12 @@ def choose_databases(paths: Paths, environ: Mapping[str, str], given: str, given
     if environ.get("DB_HOST"):
         url = _from_parts(environ)
         return Databases(url, url, "environment DB_HOST")
-    return Databases(f"sqlite:///{paths.proctor_db}", f"sqlite:///{paths.engine_db}", "default")
+    return Databases(_file_url(paths.proctor_db), _file_url(paths.engine_db), "default")
+
+
+def _file_url(path: Path) -> str:
+    """Name a file as a URL, whatever characters the user's directories have."""
+    return f"sqlite:///{quote(str(path), safe='/ ')}"
 
 
 def _given(url: str, where: str) -> Databases:

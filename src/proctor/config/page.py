@@ -42,6 +42,8 @@ The database belongs to the user, not to a repository, so no TOML file can set i
   Default: `proctor.db` in the state directory, with `engine.db` beside it. PostgreSQL takes both.
 - DB_VARIABLES: the same in parts, from the environment only,
   because in a `.env` they usually belong to the application. Port 5432 by default; no default password.
+- `PROCTOR_TRACE_KEY`: the key that seals the trace, as the text of `trace.key`. Machines that share one PostgreSQL
+  need the same; default: `trace.key` in the state directory, made at first use.
 
 ## Places
 

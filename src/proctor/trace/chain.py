@@ -24,7 +24,7 @@ __all__ = ["GENESIS", "LOG", "Head", "SealError", "Tombstone", "link", "load_key
 
 GENESIS = bytes(32)
 LOG = ""  # the name of the head that stands for the whole log
-_KEY_BYTES = 32
+KEY_BYTES = 32
 _WRAP = 1 << 256
 
 
@@ -119,7 +119,7 @@ def _read_key(path: Path) -> bytes:
         key = bytes.fromhex(text.decode("ascii"))
     except ValueError:
         key = b""
-    if len(key) != _KEY_BYTES:
+    if len(key) != KEY_BYTES:
         raise ConfigError(
             where=path, problem="this is not a key of the trace", allowed="Put the right file back."
         )
@@ -133,7 +133,7 @@ def _make_key(path: Path) -> None:
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_hex(_KEY_BYTES).encode() + b"\n")
+            file.write(secrets.token_hex(KEY_BYTES).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
         _link_first(aside, path)
