@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 PROFILES = ("standard", "careful", "unattended", "enterprise", "smb", "technical")
+SHELLS = ("bash", "pwsh")
 LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
@@ -155,6 +156,9 @@ class Settings:
     )
     log_level: str = _value(
         Choice(LOG_LEVELS), "INFO", "Least important message that is logged.", "ORCHESTRATOR_LOG_LEVEL"
+    )
+    shell: str = _value(
+        Choice(SHELLS), "bash", "Shell of `execute_command`: bash, or pwsh for PowerShell where it is installed."
     )
     project: ProjectSettings = field(
         default_factory=ProjectSettings,

@@ -112,6 +112,9 @@ SYSTEM = frozenset(
         "paused",
         "resumed",
         "trace_pruned",
+        "command_started",
+        "command_progress",
+        "command_ended",
         "note",
     }
 )

@@ -9,6 +9,12 @@ import sqlalchemy as sa
 
 from proctor.store.columns import created, json_column, key, metadata, moment
 from proctor.store.gate_tables import budget_nodes, calls, grants, leases
+from proctor.store.request_tables import (
+    command_jobs,
+    github_instruction_queue,
+    repo_file_cache,
+    solace_user_requests,
+)
 from proctor.store.types import UsdAmount, UtcDateTime
 
 __all__ = [
@@ -21,12 +27,16 @@ __all__ = [
     "attempts",
     "budget_nodes",
     "calls",
+    "command_jobs",
     "controls",
     "events",
     "executors",
+    "github_instruction_queue",
     "grants",
     "leases",
     "metadata",
+    "repo_file_cache",
+    "solace_user_requests",
     "task_history",
     "task_queue",
     "trace_heads",

@@ -57,6 +57,7 @@ class FileContent:
     size: int
     data: bytes
     truncated: bool
+    mtime: float = 0.0
 
     @property
     def binary(self) -> bool:
@@ -129,7 +130,8 @@ class Root:
             found = os.fstat(handle)
             _demand_regular(name, found)
             data = _read_up_to(handle, cap + 1)
-        return FileContent(name, max(found.st_size, len(data)), data[:cap], truncated=len(data) > cap)
+        size, cut = max(found.st_size, len(data)), len(data) > cap
+        return FileContent(name, size, data[:cap], truncated=cut, mtime=found.st_mtime)
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────
 
