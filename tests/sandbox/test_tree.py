@@ -212,15 +212,3 @@ async def test_a_used_keeper_works_again(sh: Sh, level: Level) -> None:
         await sh(("/nowhere",), level)
     await sh("sleep 20", level, limits={"seconds": 0.1, "grace": 0.1})
     assert (await sh("echo again", level)).stdout.text == "again\n"
-
-
-def test_an_identity_outlives_no_process() -> None:
-    """Pid, start time and boot name one process for good."""
-    child = subprocess.Popen(["sleep", "30"])
-    identity = process.Identity(child.pid, procfs.start_time(child.pid), procfs.boot_id())
-    assert identity.alive()
-    assert not process.Identity(child.pid, identity.start_time + 1, identity.boot_id).alive()
-    assert not process.Identity(child.pid, identity.start_time, "another boot").alive()
-    child.kill()
-    child.wait()
-    assert not identity.alive()

@@ -130,6 +130,10 @@ class Limits:
     output_bytes: int = 1024 * MIB
     grace_s: float = 5.0
     """From the polite signal to the kill."""
+    memory_mb: int | None = None
+    """Of the agent with its whole tree; more kills it."""
+    cpu_percent: int | None = None
+    """Of the whole tree, which is held back to it; 100 is one core."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,39 +1,31 @@
-"""A child process with its tree: spawned through a keeper from one long-lived thread, gone when the block
-is left.
+"""An agent's program under a keeper of the sandbox, spoken to by pipes, gone with its tree when the block is left.
 
-PDEATHSIG follows the spawning thread, so all keepers come from the one thread of `Spawner`. A `Kept`
-process is held until `start`; output flows by pipes (stdout with back-pressure, stderr drained into a
-capped tail), its end is known from the control socket, never from a pipe that a grandchild may hold open.
+A `Kept` process is held until `start`, so that its identity can be written down first. Output flows by pipes
+(stdout with back-pressure, stderr drained into a capped tail); its end is told by the keeper, never by a pipe
+that a grandchild may hold open.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import os
-import queue
 import secrets
 import signal
-import socket
-import subprocess
-import sys
-import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from proctor.agents import keeper
-from proctor.agents.identity import MARK, ProcessIdentity, find_and_kill
-from proctor.agents.lines import LineSplitter, Tail
+from proctor.agents.lines import Tail
+from proctor.sandbox.identity import MARK, ProcessIdentity
+from proctor.sandbox.process import Job, KeeperLostError, NotStartedError, Tree, TreeLimits, hold
 
-__all__ = ["Command", "Exit", "Kept", "Spawner", "keep"]
+__all__ = ["Command", "Exit", "Kept", "keep"]
 
-CLOSE_S = keeper.PATIENCE_S + 5.0
-DRAIN_S = 2.0  # how long output may still come after the tree has ended
+DRAIN_S = 2.0  # how long we still wait for output when the tree has ended and somebody holds the pipe
+LATE_BYTES = 4 << 20  # what may be read after the end: more than the pipe and our own buffer hold
+BUFFER = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,102 +49,8 @@ class Exit:
     code: int | None
     left: int = 0
     error: str = ""
-
-
-class Spawner:
-    """The one thread of this process that starts children and collects the dead ones."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
-        self._dying: list[tuple[subprocess.Popen[bytes], Future[None]]] = []
-        self._pid = 0
-
-    def spawn(self, argv: list[str], **options: Any) -> Future[subprocess.Popen[bytes]]:
-        """Start a child from the thread."""
-        return self._submit(lambda: subprocess.Popen(argv, **options))
-
-    def reap(self, child: subprocess.Popen[bytes]) -> Future[None]:
-        """Collect a child that is about to end, so that no zombie stays; done when it is gone."""
-        gone: Future[None] = Future()
-        self._submit(lambda: self._dying.append((child, gone)))
-        return gone
-
-    def _submit(self, job: Callable[[], Any]) -> Future[Any]:
-        self._ensure()
-        future: Future[Any] = Future()
-        self._jobs.put((future, job))
-        return future
-
-    def _ensure(self) -> None:
-        with self._lock:
-            if self._pid != os.getpid():  # also after a fork, which does not copy threads
-                self._pid = os.getpid()
-                threading.Thread(target=self._loop, name="proctor-spawner", daemon=True).start()
-
-    def _loop(self) -> None:
-        while True:
-            with contextlib.suppress(queue.Empty):
-                self._do(*self._jobs.get(timeout=0.005 if self._dying else None))
-            self._dying = [(child, gone) for child, gone in self._dying if not self._collect(child, gone)]
-
-    @staticmethod
-    def _collect(child: subprocess.Popen[bytes], gone: Future[None]) -> bool:
-        if child.poll() is None:
-            return False
-        if gone.set_running_or_notify_cancel():
-            gone.set_result(None)
-        return True
-
-    @staticmethod
-    def _do(future: Future[Any], job: Callable[[], Any]) -> None:
-        if not future.set_running_or_notify_cancel():
-            return
-        try:
-            future.set_result(job())
-        except OSError as error:
-            future.set_exception(error)
-
-
-SPAWNER = Spawner()
-
-
-class _Control(asyncio.Protocol):
-    """The parent's end of the control socket."""
-
-    def __init__(self, on_gone: Callable[[], object]) -> None:
-        self._on_gone = on_gone
-        self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.gone = asyncio.Event()
-        self.exit = Exit(None)
-        self._lines = LineSplitter(1 << 20)
-        self.transport: asyncio.WriteTransport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        for line in self._lines.feed(data):
-            message = json.loads(line.text)
-            if "exit" in message:
-                self.exit = Exit(message["exit"], message["left"])
-            elif "error" in message:
-                self.exit = Exit(None, error=message["error"])
-            self._settle()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._settle()
-        self.gone.set()
-        self._on_gone()
-
-    def _settle(self) -> None:
-        if not self.started.done():
-            self.started.set_result(None)
-
-    def tell(self, message: dict[str, Any]) -> None:
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.write(json.dumps(message).encode() + b"\n")
+    limit: str = ""
+    """The limit of the whole tree for which it was killed: memory or processes."""
 
 
 class _Drain(asyncio.Protocol):
@@ -165,62 +63,91 @@ class _Drain(asyncio.Protocol):
         self._tail.feed(data)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ends:
-    """Our ends of the four channels."""
-
-    control: socket.socket
-    stdin: int
-    stdout: int
-    stderr: int
-
-
 class Kept:
     """One process under its keeper. Made by `keep`."""
 
-    def __init__(self, child: subprocess.Popen[bytes], mark: str, ends: _Ends) -> None:
-        self.identity = ProcessIdentity.of(child.pid, mark)
+    def __init__(self, tree: Tree) -> None:
         self.stderr = Tail()
-        self._child = child
-        self._ends = ends
-        self._stdout = asyncio.StreamReader(limit=1 << 20)
-        self._transports: list[asyncio.BaseTransport] = []
-        self._control = _Control(self._limit_drain)
+        self._tree = tree
+        self._stdout = asyncio.StreamReader(limit=BUFFER)
         self._stdin: asyncio.WriteTransport | None = None
+        self._transports: list[asyncio.BaseTransport] = []
+        self._given: list[int] = []  # the child's ends: of stdin, stdout and stderr
+        self._error = ""
+        self._over = False
+        self._late = 0
+        self._patience: asyncio.Timeout | None = None
+        tree.when_done(self._end_soon)
+
+    @property
+    def identity(self) -> ProcessIdentity:
+        """Who to look for after a crash."""
+        return self._tree.identity
 
     async def attach(self) -> None:
-        """Connect our ends to the running loop."""
+        """Make the pipes and connect our ends to the running loop."""
         loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_unix_connection(lambda: self._control, sock=self._ends.control)
-        self._transports.append(transport)
-        for factory, number in (
-            (lambda: asyncio.StreamReaderProtocol(self._stdout), self._ends.stdout),
-            (lambda: _Drain(self.stderr), self._ends.stderr),
-        ):
-            reading, _ = await loop.connect_read_pipe(factory, os.fdopen(number, "rb", 0))
-            self._transports.append(reading)
-        writing, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(self._ends.stdin, "wb", 0))
-        self._transports.append(writing)
-        self._stdin = writing
+        theirs, ours = os.pipe()
+        self._given.append(theirs)
+        self._stdin, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(ours, "wb", 0))
+        self._transports.append(self._stdin)
+        await self._attach_output(lambda: asyncio.StreamReaderProtocol(self._stdout))
+        await self._attach_output(lambda: _Drain(self.stderr))
 
-    async def start(self, command: Command) -> str:
-        """Release the process; the reason why it could not be started, or nothing."""
+    async def _attach_output(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+        ours, theirs = os.pipe()
+        self._given.append(theirs)
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(protocol, os.fdopen(ours, "rb", 0))
+        self._transports.append(transport)
+
+    async def start(self, command: Command, limits: TreeLimits | None = None) -> str:
+        """Release the process, once; the reason why it could not be started, or nothing."""
+        if self._given:
+            self._error = await self._release(command, limits or TreeLimits())
+        return self._error
+
+    async def _release(self, command: Command, limits: TreeLimits) -> str:
         env = {**command.env, MARK: self.identity.mark}
-        self._control.tell({"argv": list(command.argv), "cwd": str(command.cwd), "env": env})
-        await asyncio.shield(self._control.started)
+        job = Job(
+            command.argv,
+            str(command.cwd),
+            env,
+            limits=limits,
+            rlimits={"RLIMIT_CORE": 0},  # no image of its memory among its work
+            no_new_privs=False,
+        )
+        stdin, stdout, stderr = self._given
+        try:
+            await self._tree.start(job, stdin=stdin, stdout=stdout, stderr=stderr)
+        except NotStartedError as error:
+            return _reason(error)
+        except KeeperLostError:
+            return ""  # killed, which is an end and not a failure to start
+        finally:
+            self._close_given()
         if command.stdin:
             self.write(command.stdin)
         if not command.keep_stdin:
             self.end_input()
-        return self._control.exit.error
+        return ""
 
     async def read(self) -> bytes:
-        """Give the next output; nothing at the end."""
-        return await self._stdout.read(1 << 18)
+        """Give the next output; nothing at the end, which comes soon after the tree's whoever holds the pipe."""
+        try:
+            async with asyncio.timeout(DRAIN_S if self._over else None) as self._patience:
+                chunk = await self._stdout.read(1 << 18)
+        except TimeoutError:
+            return b""
+        finally:
+            self._patience = None
+        self._late += len(chunk) if self._over else 0
+        return chunk if self._late <= LATE_BYTES else b""
 
-    def _limit_drain(self) -> None:
-        """End the output soon after the tree, also when a process that could not be killed holds the pipe."""
-        asyncio.get_running_loop().call_later(DRAIN_S, self._stdout.feed_eof)
+    def _end_soon(self) -> None:
+        self._over = True
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time() + DRAIN_S)
 
     def write(self, data: bytes) -> None:
         """Put something on the standard input; dropped when the process has closed it."""
@@ -233,89 +160,50 @@ class Kept:
             self._stdin.close()
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal the process itself."""
-        self._control.tell({"signal": int(number)})
+        """Signal the process itself; before its start it never runs."""
+        self._tree.signal(number)
 
     def stop(self, grace_s: float) -> None:
-        """SIGTERM now, the whole tree killed after the grace."""
-        self._control.tell({"stop": grace_s})
-
-    def kill(self) -> None:
-        """Kill the whole tree now."""
-        self._control.tell({"kill": True})
+        """SIGTERM to the whole tree now, killed after the grace; before its start it never runs."""
+        self._tree.ask_to_end("stopped", grace=grace_s)
 
     async def wait(self) -> Exit:
         """Wait until the whole tree has ended."""
-        await self._control.gone.wait()
-        if self._control.exit == Exit(None):
-            # Somebody killed the keeper; what carries its mark is found by a scan instead.
-            await asyncio.to_thread(find_and_kill, self.identity)
-        return self._control.exit
+        try:
+            ending = await self._tree.wait()
+        except NotStartedError as error:
+            return Exit(None, error=_reason(error))
+        except KeeperLostError:
+            return Exit(None)
+        limit = ending.killed_for if ending.killed_for in {"memory", "processes"} else None
+        return Exit(ending.exit_code, ending.survivors, limit=limit or "")
 
     async def close(self) -> None:
         """End the tree if it still lives and give everything back; complete even when cancelled half-way."""
         try:
-            self.kill()
-            async with asyncio.timeout(CLOSE_S):
-                await self._control.gone.wait()
-        except TimeoutError:
-            self._child.kill()
+            await self._tree.gone()
         finally:
             for transport in self._transports:
                 transport.close()
-            gone = SPAWNER.reap(self._child)
-        await asyncio.wrap_future(gone)
+            self._close_given()
+
+    def _close_given(self) -> None:
+        given, self._given = self._given, []
+        for number in given:
+            os.close(number)
+
+
+def _reason(error: NotStartedError) -> str:
+    facts: dict[str, Any] = error.facts
+    return f"{facts['text']}. {facts['cure']}"
 
 
 @asynccontextmanager
 async def keep(mark: str | None = None) -> AsyncIterator[Kept]:
     """Hold a process ready; `start` releases it, leaving the block ends its tree."""
-    mark = mark or secrets.token_hex(8)
-    kept = await _spawn(mark)
+    kept = Kept(await hold(mark or secrets.token_hex(8)))
     try:
         await kept.attach()
         yield kept
     finally:
         await kept.close()
-
-
-async def _spawn(mark: str) -> Kept:
-    with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
-        ends, given = _channels(ours, theirs)
-        stdin, stdout, stderr, control = given
-        future = SPAWNER.spawn(
-            [sys.executable, "-I", "-S", keeper.__file__, str(control)],
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            pass_fds=(control,),
-            start_new_session=True,
-            cwd="/",
-        )
-        # Should we be cancelled here, the keeper finds its control socket closed and ends by itself.
-        ours.callback(future.add_done_callback, _reap_late)
-        child = await asyncio.wrap_future(future)
-        ours.pop_all()
-        return Kept(child, mark, ends)
-
-
-def _channels(
-    ours: contextlib.ExitStack, theirs: contextlib.ExitStack
-) -> tuple[_Ends, tuple[int, int, int, int]]:
-    """Open control socket and pipes; each stack closes one side."""
-    control, keepers = socket.socketpair()
-    control.setblocking(False)
-    ours.callback(control.close)
-    theirs.callback(keepers.close)
-    pipes = [os.pipe() for _ in range(3)]
-    (child_in, stdin), (stdout, child_out), (stderr, child_err) = pipes
-    for number in (stdin, stdout, stderr):
-        ours.callback(os.close, number)
-    for number in (child_in, child_out, child_err):
-        theirs.callback(os.close, number)
-    return _Ends(control, stdin, stdout, stderr), (child_in, child_out, child_err, keepers.fileno())
-
-
-def _reap_late(future: Future[subprocess.Popen[bytes]]) -> None:
-    if not future.cancelled() and future.exception() is None:
-        SPAWNER.reap(future.result())

@@ -133,6 +133,11 @@ def _with(agent: Agent, settings: AgentSettings) -> Agent:
         capabilities=settings.capabilities or agent.capabilities,
         max_parallel=settings.max_parallel,
         env=MappingProxyType(dict(settings.env)),
-        limits=replace(agent.limits, timeout_s=float(min(seconds))),
+        limits=replace(
+            agent.limits,
+            timeout_s=float(min(seconds)),
+            memory_mb=settings.limits.memory_mb,
+            cpu_percent=settings.limits.cpu_percent,
+        ),
         configured=True,
     )

@@ -35,6 +35,7 @@ from proctor.agents.identity import ProcessIdentity
 from proctor.agents.lines import Line, LineSplitter
 from proctor.agents.process import Command, Exit, Kept, keep
 from proctor.protocol.events import EventStatus
+from proctor.sandbox.process import TreeLimits
 
 __all__ = [
     "CliRun",
@@ -152,7 +153,9 @@ class CliRun:
         """Release the agent; give its events until its output ends."""
         self._arm("deadline", self._request.limits.timeout_s)
         self._arm("silence", self._request.limits.silence_s)
-        self._error = await self._kept.start(self._command)
+        limits = self._request.limits
+        wanted = TreeLimits(memory_mb=limits.memory_mb, cpu_percent=limits.cpu_percent)
+        self._error = await self._kept.start(self._command, wanted)
         while await self._fill():
             while self._pending:
                 yield self._pending.popleft()
@@ -242,6 +245,9 @@ class CliRun:
 
     def _judge(self, exit_: Exit) -> AttemptEnd:
         found = self._normalizer
+        if exit_.limit == "memory":
+            text = f"used more than the {self._request.limits.memory_mb} MiB of memory it may have"
+            self._because(Outcome.FAILED, text, Failure.LIMIT)
         verdict = judge(found.terminal, exit_, self._error, self._kept.stderr.text, self._cause)
         return replace(
             verdict,

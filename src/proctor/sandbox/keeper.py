@@ -3,12 +3,12 @@
 It is a subreaper, so every orphan of the tree becomes its child, also after setsid and a double fork: when
 `waitpid` says "no child", nobody is left; that is the proof. It forks from its only thread, so PDEATHSIG and
 bwrap's --die-with-parent mean what they say. When its owner goes away (end of file, SIGTERM), it ends all.
+macOS has no subreaper: there parent links and the leader's process group, best effort.
 Run as `python -I -S -c "…; main()" FD`; standard library only. The words on the wire are in `wire.py`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
 import signal
@@ -18,13 +18,15 @@ import time
 from typing import Any
 
 from proctor.sandbox import procfs, spawn, wire
+from proctor.sandbox.identity import send_signal
 
-__all__ = ["main"]
+__all__ = ["Keeper", "main"]
 
 _TICK = 0.1
 _DRAIN = 0.25  # what a leader's end leaves to its children before they are killed
 _KILL_DEADLINE = 10.0
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_MAXRSS_BYTES = 1024 if procfs.LINUX else 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 class _OwnerGoneError(Exception):
@@ -39,7 +41,7 @@ class _Tree:
         self.child = child
         self.limits: dict[str, Any] = job["limits"]
         self.polled = any(self.limits.get(name) for name in ("memory_mb", "cpu_percent", "processes"))
-        self.quiet: bool = job["quiet"]
+        self.temporary: str | None = job["temporary"]  # what a lost owner cannot remove any more
         self.wrappers: int = job["wrappers"]
         self.began = time.monotonic()
         seconds = self.limits.get("seconds")
@@ -59,13 +61,16 @@ class Keeper:
 
     def __init__(self, channel: socket.socket) -> None:
         self.channel = wire.Channel(channel)
-        self.wakeup, wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.wakeup, wakeup_write = os.pipe()
+        for end in (self.wakeup, wakeup_write):
+            os.set_blocking(end, False)
         signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: None)
         for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTTOU, signal.SIGTTIN):
             signal.signal(ignored, signal.SIG_IGN)
-        self.temporary: str | None = None  # what a lost owner cannot remove any more
+        self.tree: _Tree | None = None
+        self.unheard: list[tuple[dict[str, Any], list[int]]] = []
         self.poll = select.poll()
         self.poll.register(channel, select.POLLIN)
         self.poll.register(self.wakeup, select.POLLIN)
@@ -79,24 +84,29 @@ class Keeper:
             pass
         finally:
             self._end_everything()
-            _remove(self.temporary)
+            _remove(self.tree.temporary if self.tree is not None else None)
 
     def _next_job(self) -> tuple[dict[str, Any], list[int]]:
         while True:
-            for message, fds in self._receive(None):
+            messages = self._receive(None)
+            for number, (message, fds) in enumerate(messages, 1):
                 if message["op"] == "start":
+                    self.unheard = messages[number:]
                     return message, fds
                 # A stop that crossed the end of its tree on the way: that tree is gone already.
 
     def _receive(self, timeout: float | None) -> list[tuple[dict[str, Any], list[int]]]:
+        if self.unheard:  # a stop that came together with its start
+            messages, self.unheard = self.unheard, []
+            return messages
         ready = dict(self.poll.poll(None if timeout is None else max(0, timeout * 1000)))
         if self.wakeup in ready and signal.SIGTERM in os.read(self.wakeup, 4096):
             raise _OwnerGoneError
         if ready.keys() - {self.wakeup}:
-            messages = self.channel.receive()
-            if messages is None:
+            heard = self.channel.receive()
+            if heard is None:
                 raise _OwnerGoneError
-            return messages
+            return heard
         return []
 
     def _job(self, job: dict[str, Any], fds: list[int]) -> None:
@@ -111,19 +121,20 @@ class Keeper:
         finally:
             for fd in fds:
                 os.close(fd)
-        tree = _Tree(job, child)
-        self.temporary = job["temporary"]
-        if not tree.quiet:
-            began = procfs.start_time(tree.leader)
-            self.channel.send({"ev": "started", "pid": tree.leader, "start_time": began})
+        tree = self.tree = _Tree(job, child)
+        if not job["quiet"]:
+            self.channel.send({"ev": "started"})
         self._watch(tree)
         self._finish(tree)
-        self.temporary = None
+        self.tree = None
 
     def _watch(self, tree: _Tree) -> None:
         """Wait for the leader's end, keeping the limits and hearing the owner meanwhile."""
-        while not self._reap(tree):
+        while True:
+            self._reap()
             now = time.monotonic()
+            if tree.exit is not None:
+                return
             if tree.kill_at is not None and now >= tree.kill_at:
                 return
             if tree.kill_at is None and tree.deadline is not None and now >= tree.deadline:
@@ -142,16 +153,16 @@ class Keeper:
     def _obey(self, tree: _Tree, message: dict[str, Any]) -> None:
         if message["op"] == "stop":
             self._terminate(tree, message["why"], message["grace"])
-        elif message["op"] == "signal":
-            _signal([tree.leader], message["signal"])
+        elif message["op"] == "signal" and tree.exit is None:  # afterwards the number may be another's
+            send_signal([tree.leader], message["signal"])
 
     def _terminate(self, tree: _Tree, why: str, grace: float) -> None:
         """Ask everybody to leave, and set the moment at which nobody is asked any more."""
         tree.killed_for = tree.killed_for or why
         pids = procfs.tree(os.getpid(), skip=tree.wrappers)
         if grace > 0 and tree.kill_at is None:
-            _signal(pids, signal.SIGTERM)
-            _signal(pids, signal.SIGCONT)  # a stopped process does not hear TERM
+            send_signal(pids, signal.SIGTERM)
+            send_signal(pids, signal.SIGCONT)  # a stopped process does not hear TERM
             tree.stopped = False
         soon = time.monotonic() + grace
         tree.kill_at = soon if tree.kill_at is None else min(tree.kill_at, soon)
@@ -183,35 +194,34 @@ class Keeper:
         allowed = (time.monotonic() - tree.began) * tree.limits["cpu_percent"] / 100
         used = cpu + tree.reaped_cpu
         if used > allowed:
-            _signal(pids, signal.SIGSTOP)
+            send_signal(pids, signal.SIGSTOP)
             tree.stopped = True
         elif tree.stopped:
-            _signal(pids, signal.SIGCONT)
+            send_signal(pids, signal.SIGCONT)
             tree.stopped = False
 
-    def _reap(self, tree: _Tree) -> bool:
-        """Bury the dead; say whether the leader is among them."""
+    def _reap(self) -> bool:
+        """Bury the dead; say whether the kernel knows no child of ours any more."""
+        tree = self.tree
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
-                break
+                return True
             if pid == 0:
-                break
-            tree.reaped_cpu += usage.ru_utime + usage.ru_stime
-            tree.peak = max(tree.peak, usage.ru_maxrss * 1024)
-            if pid == tree.leader:
-                tree.exit = spawn.exit_code(status)
-        return tree.exit is not None
+                return False
+            if tree is not None:
+                tree.reaped_cpu += usage.ru_utime + usage.ru_stime
+                tree.peak = max(tree.peak, usage.ru_maxrss * _MAXRSS_BYTES)
+                if pid == tree.leader:
+                    tree.exit = os.waitstatus_to_exitcode(status)
 
     def _finish(self, tree: _Tree) -> None:
         """End whoever outlived the leader, prove it, and tell the owner."""
         if tree.exit is not None:
-            if not tree.quiet:
-                self.channel.send({"ev": "exit", "code": tree.exit})
             self._drain(tree)
         begun = time.monotonic()
-        survivors = self._end_everything(tree)
+        survivors = self._end_everything()
         done: dict[str, Any] = {
             "ev": "done",
             "code": tree.exit,
@@ -229,40 +239,27 @@ class Keeper:
     def _drain(self, tree: _Tree) -> None:
         """Let children that are about to end do so; the namespace of a wrapper ends by itself."""
         until = time.monotonic() + _DRAIN
-        while _have_children() and (left := until - time.monotonic()) > 0:
+        while not self._reap() and (left := until - time.monotonic()) > 0:
             for message, _ in self._receive(left):
                 self._obey(tree, message)
-            self._reap(tree)
             if tree.kill_at is not None:
                 return
         tree.leftovers = len(procfs.tree(os.getpid()))
 
-    def _end_everything(self, tree: _Tree | None = None) -> int:
+    def _end_everything(self) -> int:
         """Kill until the kernel says that there is no child; returns how many would not die in time."""
         until = time.monotonic() + _KILL_DEADLINE
         pause = 0.0
-        while _have_children():
+        if self.tree is not None and not procfs.LINUX:
+            send_signal([-self.tree.leader], signal.SIGKILL)
+        while not self._reap():
             if time.monotonic() > until:
                 return len(procfs.tree(os.getpid()))
-            for pid in procfs.tree(os.getpid()):
-                _signal([pid], signal.SIGKILL)
-            if tree is None:
-                _bury()
-            else:
-                self._reap(tree)
+            send_signal(procfs.tree(os.getpid()), signal.SIGKILL)
             # A chain that forks as fast as we look must not find us asleep; the dying get a moment later on.
             time.sleep(pause)
             pause = min(0.005, pause + 0.0002)
         return 0
-
-
-def _have_children() -> bool:
-    """Ask the kernel, without burying anyone."""
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
 
 
 def _remove(place: str | None) -> None:
@@ -272,29 +269,11 @@ def _remove(place: str | None) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _bury() -> None:
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
-
-
-def _signal(pids: list[int], number: int) -> None:
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-        except (ProcessLookupError, PermissionError):
-            continue
-
-
 def main() -> None:
     """Become subreaper, promise to end with the owner, and serve the socket whose number is given."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
+    spawn.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     number = int(sys.argv[1])
     os.set_inheritable(number, False)  # whoever holds this socket gives orders: never the command
     keeper = Keeper(socket.socket(fileno=number))
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    spawn.prctl(spawn.PR_SET_PDEATHSIG, signal.SIGTERM)
     keeper.serve()

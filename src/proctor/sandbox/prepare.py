@@ -14,9 +14,10 @@ from typing import Any
 
 from proctor.sandbox import bubblewrap, confine, probe
 from proctor.sandbox.cgroup import Group, make_group
+from proctor.sandbox.identity import MARK
 from proctor.sandbox.landlock import landlock_missing, landlock_rules
 from proctor.sandbox.paths import Kind, Mount, mounts, resolved
-from proctor.sandbox.process import MARK, Job, TreeLimits
+from proctor.sandbox.process import Job, TreeLimits
 from proctor.sandbox.protected import Memory, git_anchors, git_guarded
 from proctor.sandbox.seatbelt import UNTESTED, seatbelt_argv
 from proctor.sandbox.spec import Confinement, Level, Network, Spec, SpecError

@@ -1,17 +1,32 @@
 """What the kernel says about a tree of processes: who is in it, what it holds, what it has used.
 
 Every look may be outdated when it returns; only `waitpid` of a subreaper proves that a tree is gone.
+Elsewhere than on Linux (macOS) `ps` tells parents and start times, and nobody tells marks, memory or CPU.
 Standard library only: the keeper imports this with nothing else of ours on its path.
 """
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-__all__ = ["Sample", "boot_id", "children", "marked", "pss", "sample", "start_time", "tree"]
+__all__ = [
+    "LINUX",
+    "Sample",
+    "boot",
+    "carries",
+    "children",
+    "descendants",
+    "processes",
+    "pss",
+    "sample",
+    "start_time",
+    "tree",
+]
 
+LINUX = os.uname().sysname == "Linux"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")
 _CHILDREN_KNOWN = os.access(f"/proc/{os.getpid()}/task/{os.getpid()}/children", os.R_OK)
@@ -46,21 +61,61 @@ def _stat(pid: int) -> list[bytes]:
     return rest.split() if bracket else []
 
 
-def start_time(pid: int) -> int:
-    """When a process began, in ticks since boot; 0 when it is gone."""
+def _living(fields: list[bytes]) -> bool:
+    """A zombie is dead and only waits for its parent."""
+    return len(fields) > 19 and fields[0] not in {b"Z", b"X"}
+
+
+def start_time(pid: int) -> int | None:
+    """When a process began (ticks since boot, elsewhere seconds); None when it has ended, buried or not."""
+    if not LINUX:
+        return _listed_by_ps().get(pid, (0, None))[1]
     fields = _stat(pid)
-    return int(fields[19]) if len(fields) > 19 else 0
+    return int(fields[19]) if _living(fields) else None
 
 
-def boot_id() -> str:
-    """Which boot of the machine this is; empty where the kernel does not say."""
-    return _read("/proc/sys/kernel/random/boot_id").decode().strip()
+@functools.cache
+def boot() -> str:
+    """Name this boot and PID name space: outside of them a pid means nothing."""
+    if not LINUX:
+        return _output("/usr/sbin/sysctl", "-n", "kern.boottime").strip() or "unknown"
+    space = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - one system call
+    return f"{_read('/proc/sys/kernel/random/boot_id').decode().strip()}/{space}"
+
+
+def processes() -> dict[int, int]:
+    """Every living process with its parent."""
+    if not LINUX:
+        return {pid: parent for pid, (parent, _) in _listed_by_ps().items()}
+    stats = ((pid, _stat(pid)) for pid in _pids())
+    return {pid: int(fields[1]) for pid, fields in stats if _living(fields)}
+
+
+def _listed_by_ps() -> dict[int, tuple[int, int]]:
+    """Parent and start of every living process, from `ps`."""
+    from calendar import timegm
+    from time import strptime
+
+    listed: dict[int, tuple[int, int]] = {}
+    for line in _output("/bin/ps", "-axo", "pid=,ppid=,stat=,lstart=").splitlines():
+        pid, parent, state, began = line.split(None, 3)
+        if not state.startswith("Z"):
+            listed[int(pid)] = (int(parent), timegm(strptime(began.strip(), "%a %b %d %H:%M:%S %Y")))
+    return listed
+
+
+def _output(*argv: str) -> str:
+    """What a tool of the system prints, whatever the user's language and time zone are."""
+    import subprocess
+
+    plain = {"LC_ALL": "C", "TZ": "UTC"}
+    return subprocess.run(argv, capture_output=True, text=True, check=False, env=plain).stdout
 
 
 def children(pid: int) -> list[int]:
-    """The direct children of a process, zombies too."""
+    """The direct children of a process; zombies too, where the kernel itself tells."""
     if not _CHILDREN_KNOWN:
-        return _children_by_scan(pid)
+        return _children_in(processes())(pid)
     try:
         tasks = [entry.name for entry in os.scandir(f"/proc/{pid}/task")]
     except OSError:
@@ -74,25 +129,36 @@ def _pids() -> Iterator[int]:
             yield int(entry.name)
 
 
-def _children_by_scan(pid: int) -> list[int]:
-    found = []
-    for other in _pids():
-        fields = _stat(other)
-        if len(fields) > 1 and int(fields[1]) == pid:
-            found.append(other)
-    return found
-
-
 def tree(pid: int, *, skip: int = 0) -> list[int]:
     """All descendants of a process, parents first; the first `skip` generations (wrappers) are left out."""
+    below = children if _CHILDREN_KNOWN else _children_in(processes())
     found: list[int] = []
-    generation, depth = children(pid), 0
+    generation, depth = below(pid), 0
     while generation:
         if depth >= skip:
             found += generation
-        generation = [child for parent in generation for child in children(parent)]
+        generation = [child for parent in generation for child in below(parent)]
         depth += 1
     return found
+
+
+def descendants(table: Mapping[int, int], roots: Iterable[int]) -> set[int]:
+    """All who are below one of the roots in a table of processes."""
+    below = _children_in(table)
+    found: set[int] = set()
+    todo = list(roots)
+    while todo:
+        new = set(below(todo.pop())) - found
+        found |= new
+        todo += new
+    return found
+
+
+def _children_in(table: Mapping[int, int]) -> Callable[[int], list[int]]:
+    by_parent: dict[int, list[int]] = {}
+    for pid, parent in table.items():
+        by_parent.setdefault(parent, []).append(pid)
+    return lambda pid: by_parent.get(pid, [])
 
 
 def sample(pids: list[int]) -> Sample:
@@ -116,16 +182,6 @@ def pss(pids: list[int]) -> int:
     return total
 
 
-def marked(mark: str) -> list[int]:
-    """Live processes whose environment at start held this `NAME=value`; the search of last resort."""
-    wanted = b"\0" + mark.encode() + b"\0"
-    found = []
-    for pid in _pids():
-        fields = _stat(pid)
-        if (
-            fields
-            and fields[0] not in {b"Z", b"X"}
-            and wanted in b"\0" + _read(f"/proc/{pid}/environ") + b"\0"
-        ):
-            found.append(pid)
-    return found
+def carries(pid: int, mark: str) -> bool:
+    """Whether the environment of a process held this `NAME=value` at its start."""
+    return b"\0" + mark.encode() + b"\0" in b"\0" + _read(f"/proc/{pid}/environ") + b"\0"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import time
 from collections.abc import AsyncIterator, Callable
 
@@ -160,7 +161,7 @@ def _result(
     if killed_for is None and prepared.group is not None and prepared.group.ran_out_of_memory():
         killed_for = "memory"
     return Result(
-        exit_code=137 if ending.exit_code is None else ending.exit_code,
+        exit_code=_shell_code(ending.exit_code),
         stdout=outputs[0],
         stderr=outputs[1],
         duration=seconds,
@@ -173,3 +174,10 @@ def _result(
         sandbox=prepared.confinement,
         altered=altered,
     )
+
+
+def _shell_code(code: int | None) -> int:
+    """The shell's way: 128 + n for a command that signal n ended."""
+    if code is None:
+        return 128 + signal.SIGKILL
+    return code if code >= 0 else 128 - code

@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from proctor.sandbox import confine
+from proctor.sandbox.procfs import LINUX
 
-__all__ = ["Child", "SpawnError", "exit_code", "start"]
+__all__ = ["PR_SET_PDEATHSIG", "Child", "SpawnError", "prctl", "start"]
 
-_PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1
 _SETUP_SECONDS = 20.0
 _RESET = [
     signal.SIGPIPE,
@@ -66,10 +67,10 @@ class Child:
         return merged
 
 
-def exit_code(status: int) -> int:
-    """The shell's way: 128 + n for a child that signal n ended."""
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
+def prctl(option: int, value: int) -> None:
+    """Ask Linux for one property of this process; elsewhere there is nothing to ask."""
+    if LINUX and _libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl {option}")
 
 
 def start(job: dict[str, Any], fds: list[int]) -> Child:
@@ -78,7 +79,7 @@ def start(job: dict[str, Any], fds: list[int]) -> Child:
 
 
 def _start_plain(job: dict[str, Any], fds: list[int]) -> Child:
-    error_read, error_write = os.pipe2(os.O_CLOEXEC)
+    error_read, error_write = os.pipe()
     keeper = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -99,7 +100,7 @@ def _become(job: dict[str, Any], fds: list[int], error: int, keeper: int) -> NoR
     """Turn the forked child into the program; never returns into the keeper's loop."""
     stage, told = "setup", (0, "unexpected failure")
     try:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != keeper:
             os._exit(127)  # the keeper died before we could ask to die with it
         _fresh_signals()
@@ -111,7 +112,7 @@ def _become(job: dict[str, Any], fds: list[int], error: int, keeper: int) -> NoR
         stage = "chdir"
         os.chdir(job["cwd"])
         stage = "confine"
-        if job["no_new_privs"]:
+        if job["no_new_privs"] and LINUX:
             confine.no_new_privs()
         if job["landlock"] is not None:
             confine.apply(
@@ -119,8 +120,8 @@ def _become(job: dict[str, Any], fds: list[int], error: int, keeper: int) -> NoR
             )
         stage = "exec"
         os.execvpe(job["argv"][0], job["argv"], job["env"])  # noqa: S606 - this is the exec
-    except OSError as problem:
-        told = (problem.errno or 0, str(problem))
+    except (OSError, ValueError) as problem:
+        told = (getattr(problem, "errno", None) or 0, f"{type(problem).__name__}: {problem}")
     finally:
         # Nothing may climb out of the forked child into the keeper's loop, whatever went wrong.
         os.write(error, json.dumps([stage, *told]).encode()[:4096])
@@ -146,9 +147,12 @@ def _place(fds: list[int], targets: list[int], error: int) -> int:
 def _set_limits(pid: int, limits: dict[str, int]) -> None:
     for name, value in limits.items():
         number = getattr(resource, name)
-        hard = resource.prlimit(pid, number)[1]
+        hard = (resource.prlimit(pid, number) if pid else resource.getrlimit(number))[1]
         wanted = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.prlimit(pid, number, (wanted, wanted))
+        if pid:
+            resource.prlimit(pid, number, (wanted, wanted))
+        else:  # the only way elsewhere than on Linux
+            resource.setrlimit(number, (wanted, wanted))
 
 
 def _join(group: str | None, *pids: int) -> None:
@@ -162,8 +166,8 @@ def _join(group: str | None, *pids: int) -> None:
 
 def _start_wrapped(job: dict[str, Any], fds: list[int]) -> Child:
     """Start bwrap; it waits on a pipe until its child, inside the namespaces, has the limits."""
-    report, report_write = os.pipe2(os.O_CLOEXEC)
-    gate, gate_write = os.pipe2(os.O_CLOEXEC)
+    report, report_write = os.pipe()
+    gate, gate_write = os.pipe()
     numbers = job["wrapper_fds"]
     try:
         try:

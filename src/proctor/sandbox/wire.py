@@ -17,6 +17,7 @@ __all__ = ["MAX_MESSAGE", "Channel"]
 MAX_MESSAGE = 8 << 20  # the kernel's own limit for arguments and environment is below this
 _MAX_FDS = 16
 _HEAD = struct.Struct("=I")
+_CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 class Channel:
@@ -40,13 +41,15 @@ class Channel:
     def receive(self) -> list[tuple[dict[str, Any], list[int]]] | None:
         """Read what is there: whole messages (perhaps none yet), or None when the other side is gone."""
         data, ancillary, _flags, _address = self.socket.recvmsg(
-            1 << 16, socket.CMSG_SPACE(_MAX_FDS * 4), socket.MSG_CMSG_CLOEXEC
+            1 << 16, socket.CMSG_SPACE(_MAX_FDS * 4), _CLOEXEC
         )
         for level, kind, payload in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds = array.array("i")
                 fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
                 self._fds += list(fds)
+                for fd in () if _CLOEXEC else fds:
+                    os.set_inheritable(fd, False)
         if not data:
             return None
         self._buffer += data
