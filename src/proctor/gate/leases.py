@@ -130,6 +130,7 @@ def reserve(
     attempt: int | None = None,
 ) -> Held:
     """Take a share at every node of the path (parents first), or raise and take nothing."""
+    _lock_root(connection, path[0])
     rows = _rows(connection, path, wish, lock=True)
     if _mend_rows(connection, path, wish, rows):
         rows = _rows(connection, path, wish, lock=True)
@@ -224,15 +225,41 @@ def _wanted(path: Sequence[Node], wish: Wish) -> list[tuple[str, Node, str]]:
 
 def _rows(connection: sa.Connection, path: Sequence[Node], wish: Wish, *, lock: bool) -> Rows:
     ids = [bucket_id for bucket_id, _, _ in _wanted(path, wish)]
-    query = budget_nodes.select().where(budget_nodes.c.bucket_id.in_(ids)).order_by(budget_nodes.c.bucket_id)
-    found = connection.execute(query.with_for_update() if lock else query).mappings()
+    query = budget_nodes.select().where(budget_nodes.c.bucket_id.in_(ids))
+    if lock and connection.dialect.name == "postgresql":
+        query = _in_order(query).with_for_update()
+    found = connection.execute(query).mappings()
     return {row["bucket_id"]: dict(row) for row in found}
 
 
+def _lock_root(connection: sa.Connection, root: Node) -> None:
+    """Make or lock the top of the path before anything below it, so that nobody waits in a circle.
+
+    SQLite's write transaction is alone anyway.
+    """
+    if connection.dialect.name != "postgresql":
+        return
+    from sqlalchemy.dialects.postgresql import insert
+
+    limits = {f"limit_{amount}": root.limits.of(TOTAL, amount) for amount in AMOUNTS}
+    row = {"bucket_id": root.bucket_id(TOTAL), "node_id": root.node_id, "kind": root.kind, **limits}
+    made = insert(budget_nodes).values(row)
+    # An update that changes nothing still locks the row that was there.
+    same = {"node_id": made.excluded.node_id}
+    connection.execute(made.on_conflict_do_update(index_elements=["bucket_id"], set_=same))
+
+
 def _lock(connection: sa.Connection, bucket_ids: Sequence[str]) -> None:
-    """Everybody locks in the same order, so nobody waits in a circle."""
-    query = sa.select(budget_nodes.c.bucket_id).where(budget_nodes.c.bucket_id.in_(bucket_ids))
-    connection.execute(query.order_by(budget_nodes.c.bucket_id).with_for_update()).all()
+    """Lock what a lease holds, its root first (names sort that way)."""
+    if connection.dialect.name != "postgresql":
+        return
+    query = sa.select(budget_nodes.c.bucket_id)
+    for part in (bucket_ids[:1], bucket_ids[1:]):
+        connection.execute(_in_order(query.where(budget_nodes.c.bucket_id.in_(part))).with_for_update()).all()
+
+
+def _in_order(query: sa.Select[Any]) -> sa.Select[Any]:
+    return query.order_by(sa.collate(budget_nodes.c.bucket_id, "C"))
 
 
 def _mend_rows(connection: sa.Connection, path: Sequence[Node], wish: Wish, rows: Rows) -> bool:
@@ -249,7 +276,8 @@ def _mend_rows(connection: sa.Connection, path: Sequence[Node], wish: Wish, rows
             connection.execute(budget_nodes.update().where(same).values(**limits, warned=0))
             changed = True
     if missing:
-        connection.execute(_insert(connection), missing)
+        # In the order of locking: two that insert the same rows then wait for each other only one way.
+        connection.execute(_insert(connection), sorted(missing, key=lambda row: str(row["bucket_id"])))
     return changed or bool(missing)
 
 

@@ -30,6 +30,7 @@ __all__ = ["InvalidInputError", "Registry", "ToolDeclarationError", "declare"]
 I = TypeVar("I", bound=BaseModel)  # noqa: E741 - input and output
 O = TypeVar("O", bound=BaseModel)  # noqa: E741
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_DOMAIN = re.compile(r"[a-z][a-z0-9_-]{0,49}")
 # Domains whose tools reach files or programs: they must say which, or the policy could not judge them.
 _TOUCHING = frozenset({"filesystem", "command"})
 _MOST_ERRORS = 5
@@ -166,8 +167,8 @@ def _check(tool: Tool) -> None:
         problem = "it has no handler"
     elif tool.domain in _TOUCHING and tool.touches is None:
         problem = f"a tool of the domain {tool.domain!r} must say what a call would touch"
-    elif not tool.summary.strip() or not tool.domain:
-        problem = "summary and domain must not be empty"
+    elif not _DOMAIN.fullmatch(tool.domain) or not tool.summary.strip():
+        problem = "it needs a summary, and a domain of small letters, digits, - and _, at most 50"
     elif tool.seconds <= 0:
         problem = "it needs a time limit above 0"
     if problem:
