@@ -14,12 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from proctor.store.database import Database, sqlite_url
 from proctor.store.schema import open_database, upgrade
 from tests.support.postgres import PostgresServer
 from tests.support.requirements import missing
 
+# Machines are noisy, so no test is judged by its time. CI tries the same examples each run; elsewhere they are new ones.
+settings.register_profile("proctor", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("proctor"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "proctor")
 SERVER_HOME = pytest.StashKey[Path]()
 TEMPLATE = "proctor_template"
 

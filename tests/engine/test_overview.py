@@ -106,7 +106,7 @@ def test_work_that_nobody_executes_is_told(
 def test_lease_of_another_machine_lives_until_it_ends(database: Database) -> None:
     """What cannot be seen in the process table is judged by its end time."""
     add_task(database)
-    _executor(database, host="other", boot_id="other", expires_at=NOW + timedelta(minutes=1))
+    _executor(database, host="other", boot_id="other", expires_at=NOW + timedelta(hours=1))
     assert not _overview(database).abandoned
     _executor(database, executor_id="exec_2", host="o", boot_id="o", expires_at=NOW - timedelta(minutes=1))
     assert [one.alive for one in _overview(database).executors] == [True, False]

@@ -25,9 +25,9 @@ def _all(kind: type[ProctorError] = ProctorError) -> list[type[ProctorError]]:
 @pytest.mark.parametrize("kind", _all(), ids=lambda kind: str(kind.__name__))
 def test_docstring_is_the_message(kind: type[ProctorError]) -> None:
     """Every placeholder is a fact, no brace is left over, and code and exit code are set."""
-    names = {name for _, name, _, _ in string.Formatter().parse(kind.__doc__ or "") if name}
+    fields = [(name, spec) for _, name, spec, _ in string.Formatter().parse(kind.__doc__ or "") if name]
     error = ProctorError.__new__(kind)
-    ProctorError.__init__(error, **{name.split("!")[0]: f"<{name}>" for name in names})
+    ProctorError.__init__(error, **{name: 1.0 if spec else f"<{name}>" for name, spec in fields})
     assert "{" not in str(error)
     assert kind.code
     assert kind.exit_code in {1, 2, 3, 4, 5, 6, 7}
