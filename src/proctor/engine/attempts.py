@@ -120,7 +120,6 @@ class Attempts:
         questions: Questions,
         clock: Clock,
         is_dead: Callable[[str], Awaitable[bool]],
-        is_paused: Callable[[Claim], Awaitable[bool]],
         ended: Callable[[], None],
     ) -> None:
         self._claims = claims
@@ -130,7 +129,6 @@ class Attempts:
         self._questions = questions
         self._clock = clock
         self._is_dead = is_dead
-        self._is_paused = is_paused
         self._ended = ended
         self.running: dict[str, _Running] = {}
         self._at_work: set[asyncio.Task[Any]] = set()
@@ -191,9 +189,6 @@ class Attempts:
         if claim.task.cancel_requested:
             state = await self._claims.finish(claim, _cancelled(), Work())
             return state.value
-        if not claim.taken_over and await self._is_paused(claim):
-            await self._claims.release(claim, "paused")
-            return "released"
         end, work = await self._work(claim)
         if end is None:
             return "parked"
@@ -204,7 +199,10 @@ class Attempts:
         """Find and kill what earlier processes of this task left behind on this machine."""
         for text in claim.identities:
             identity = ProcessIdentity.decode(text)
-            if identity.boot == boot() and await asyncio.to_thread(find_and_kill, identity):
+            if identity.boot != boot():
+                continue
+            found = await asyncio.to_thread(find_and_kill, identity)
+            if found:
                 logger.info("killed what an attempt of {} left behind", claim.task.task_id)
 
     async def _work(self, claim: Claim) -> tuple[AttemptEnd | None, Work]:

@@ -14,6 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from proctor.agents.driver import AttemptEnd, Delegation, Outcome
+from proctor.engine import rows
 from proctor.engine.dispatch import backoff
 from proctor.engine.patience import patiently
 from proctor.engine.tasks import NewTask, Task, draft_of, insert_task, void_questions
@@ -22,14 +23,12 @@ from proctor.protocol.events import ActorKind, Draft, EventKind, EventStatus
 from proctor.protocol.ids import ExecutorId
 from proctor.protocol.ports import Clock
 from proctor.protocol.states import TASK, TaskState
-from proctor.store.tables import attempts, task_history, task_queue
 from proctor.trace.writer import TraceWriter
 
 __all__ = ["Claim", "Claims", "LostClaimError", "Work"]
 
 MAX_DELEGATIONS = 3
 MAX_TEXT = 20_000
-MAX_EARLIER = 50
 
 
 class LostClaimError(ProctorError):
@@ -48,8 +47,10 @@ class Claim:
     taken_over: bool
     earlier: Mapping[str, Any] | None
     """What this attempt (a takeover) or the one before it left: outcome, native id, worktree."""
-    identities: Sequence[str] = ()
+    identities: Sequence[str]
     """Processes that this task's attempts wrote down; whoever begins makes sure that none is left."""
+    began: datetime
+    """When this attempt was begun, also by somebody else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,45 +97,36 @@ class Claims:
     def _take(
         self, connection: sa.Connection, task_id: str, attempt: int, dead: str | None
     ) -> tuple[Claim | _Held | None, list[Draft]]:
-        task = _exactly(connection, task_id)
-        if task is None:
+        row = connection.execute(rows.TAKE, {"b_task": task_id}).mappings().first()
+        if row is None:
             return None, []
+        task = Task.of(row)
         waits = task.status is TaskState.ASSIGNED and task.owner is None
         runs = task.status is TaskState.IN_PROGRESS and task.owner is not None
         if task.attempt != attempt or task.agent is None or not (waits or runs):
             return None, []
         if task.owner is not None and task.owner != dead:
             return _Held(task.owner), []
-        rows = _attempts_of(connection, task_id)
-        now = self._clock.now()
-        connection.execute(
-            task_queue.update()
-            .where(task_queue.c.task_id == task_id)
-            .values(
-                status=TaskState.IN_PROGRESS.value,
-                owner=self.executor_id,
-                queued_at=None,
-                started_at=task.started_at or now,
-            )
-        )
-        self._write_attempt(connection, task, now, runs)
-        identities = tuple(row["identity"] for row in rows if row["identity"])
-        claim = Claim(task, attempt, task.agent, runs, _earlier(rows), identities)
+        if waits and row["paused"]:
+            connection.execute(rows.GIVE_BACK, {"b_task": task_id})
+            return None, [_draft(task, attempt, "paused", details={"reason": "paused before it began"})]
+        claim = self._begin(connection, task, task.agent, runs)
         return claim, [self._begun(claim, dead)]
 
-    def _write_attempt(self, connection: sa.Connection, task: Task, now: datetime, left_behind: bool) -> None:
-        if left_behind:
-            connection.execute(_this(task.task_id, task.attempt).values(owner=self.executor_id))
-            return
-        connection.execute(
-            attempts.insert().values(
-                task_id=task.task_id,
-                attempt=task.attempt,
-                agent_name=task.agent,
-                owner=self.executor_id,
-                started_at=now,
-            )
-        )
+    def _begin(self, connection: sa.Connection, task: Task, agent: str, runs: bool) -> Claim:
+        now = self._clock.now()
+        # A first attempt that nobody has begun has no past.
+        past = rows.attempts_of(connection, task.task_id) if runs or task.attempt > 1 else []
+        began = past[0]["started_at"] if runs and past else now
+        mine = {"b_task": task.task_id, "b_owner": self.executor_id}
+        connection.execute(rows.BEGIN, {**mine, "b_started": task.started_at or now})
+        if runs:
+            connection.execute(rows.TAKE_OVER, {**mine, "b_attempt": task.attempt})
+        else:
+            new = {"attempt": task.attempt, "agent_name": agent, "owner": self.executor_id}
+            connection.execute(rows.NEW_ATTEMPT, {"task_id": task.task_id, "started_at": now, **new})
+        identities = tuple(row["identity"] for row in past if row["identity"])
+        return Claim(task, task.attempt, agent, runs, _earlier(past), identities, began)
 
     def _begun(self, claim: Claim, owner: str | None) -> Draft:
         details: dict[str, Any] = {"agent": claim.agent, "executor": self.executor_id}
@@ -147,19 +139,10 @@ class Claims:
         """Write down facts of the running attempt: process identity, native id, worktree, base."""
 
         def change(connection: sa.Connection) -> tuple[None, list[Draft]]:
-            mine = _this(claim.task.task_id, claim.attempt).where(attempts.c.owner == self.executor_id)
-            if connection.execute(mine.values(values)).rowcount != 1:
+            mine = {"b_task": claim.task.task_id, "b_attempt": claim.attempt, "b_owner": self.executor_id}
+            if connection.execute(rows.NOTE, {**mine, **values}).rowcount != 1:
                 raise LostClaimError(task_id=claim.task.task_id, attempt=claim.attempt)
             return None, []
-
-        await patiently(lambda: self._writer.transact_async(change))
-
-    async def release(self, claim: Claim, reason: str) -> None:
-        """Give the task back unbegun, for example because it was paused; the next attempt is a new one."""
-        drafts = [self._draft(claim, "paused", details={"reason": reason})]
-
-        def change(connection: sa.Connection) -> tuple[None, list[Draft]]:
-            return self._close(connection, claim, TaskState.ASSIGNED, drafts, outcome="released")
 
         await patiently(lambda: self._writer.transact_async(change))
 
@@ -170,8 +153,8 @@ class Claims:
         ]
 
         def change(connection: sa.Connection) -> tuple[None, list[Draft]]:
-            state = TaskState.AWAITING_APPROVAL
-            return self._close(connection, claim, state, drafts, outcome="parked", end=end)
+            self._close(connection, claim, TaskState.AWAITING_APPROVAL, "parked", end, Work(), {})
+            return None, drafts
 
         await patiently(lambda: self._writer.transact_async(change))
 
@@ -184,94 +167,69 @@ class Claims:
     def _finish(
         self, connection: sa.Connection, claim: Claim, end: AttemptEnd, work: Work
     ) -> tuple[TaskState, list[Draft]]:
-        task = _exactly(connection, claim.task.task_id)
-        if task is None:
-            raise LostClaimError(task_id=claim.task.task_id, attempt=claim.attempt)
         now = self._clock.now()
-        state = _next_state(task, end, now)
-        values: dict[str, Any] = {
-            "error_log": None if state is TaskState.COMPLETED else end.reason[:MAX_TEXT]
-        }
+        if end.outcome is Outcome.SUCCEEDED:
+            state, values = TaskState.COMPLETED, rows.ending(now, _result(end, work))
+        else:
+            state, values = self._not_done(connection, claim, end, work, now)
+        self._close(connection, claim, state, end.outcome.value, end, work, values)
+        handed_on = self._delegate(connection, claim, end.delegations)
+        duration = max(0, int((now - claim.began).total_seconds() * 1000))
+        self._record(connection, claim, end, duration)
+        return state, [*self._ended(claim, end, state, duration), *handed_on]
+
+    def _not_done(
+        self, connection: sa.Connection, claim: Claim, end: AttemptEnd, work: Work, now: datetime
+    ) -> tuple[TaskState, dict[str, Any]]:
+        """What becomes of a task whose attempt did not succeed, from the row as it is now."""
+        row = connection.execute(rows.TAKE, {"b_task": claim.task.task_id}).mappings().first()
+        if row is None:
+            raise LostClaimError(task_id=claim.task.task_id, attempt=claim.attempt)
+        task = Task.of(row)
+        state, reason = _next_state(task, end, now), end.reason[:MAX_TEXT]
         if state is TaskState.RECOVERING:
-            values |= {"retry_count": task.retry_count + 1, "not_before": now + backoff(task.retry_count + 1)}
-        if state in TASK.terminal:
-            values |= {"completed_at": now, "result": _result(end, work), "cancel_requested": False}
+            retry = task.retry_count + 1
+            return state, {"error_log": reason, "retry_count": retry, "not_before": now + backoff(retry)}
         if state is TaskState.CANCELLED:
             void_questions(connection, task.task_id)
-        self._close(
-            connection, claim, state, [], outcome=end.outcome.value, end=end, values=values, work=work
-        )
-        handed_on = self._delegate(connection, claim, end.delegations)
-        duration = self._record(connection, claim, end, now)
-        return state, [*self._ended(claim, end, state, duration), *handed_on]
+        return state, rows.ending(now, _result(end, work), reason)
 
     def _close(
         self,
         connection: sa.Connection,
         claim: Claim,
         state: TaskState,
-        drafts: list[Draft],
-        *,
         outcome: str,
-        end: AttemptEnd | None = None,
-        values: Mapping[str, Any] | None = None,
-        work: Work | None = None,
-    ) -> tuple[None, list[Draft]]:
+        end: AttemptEnd,
+        work: Work,
+        values: Mapping[str, Any],
+    ) -> None:
         """Take our hand off the row; refuses when it is no longer there."""
         TASK.step(TaskState.IN_PROGRESS, state)
-        mine = sa.and_(
-            task_queue.c.task_id == claim.task.task_id,
-            task_queue.c.attempt == claim.attempt,
-            task_queue.c.owner == self.executor_id,
-            task_queue.c.status == TaskState.IN_PROGRESS.value,
-        )
-        changed = connection.execute(
-            task_queue.update()
-            .where(mine)
-            .values(status=state.value, owner=None, queued_at=None, **(values or {}))
-        )
-        if changed.rowcount != 1:
+        attempt = {"b_task": claim.task.task_id, "b_attempt": claim.attempt}
+        mine = {**attempt, "b_owner": self.executor_id, "status": state.value}
+        if connection.execute(rows.LEAVE, {**mine, **values}).rowcount != 1:
             raise LostClaimError(task_id=claim.task.task_id, attempt=claim.attempt)
-        connection.execute(_this(claim.task.task_id, claim.attempt).values(self._outcome(outcome, end, work)))
-        return None, drafts
+        facts = {"outcome": outcome, "ended_at": self._clock.now(), **_used(end)}
+        facts |= {"branch": work.branch, "head_commit": work.commit, "b_native": end.native_id}
+        connection.execute(rows.END_ATTEMPT, {**attempt, **facts})
 
-    def _outcome(self, outcome: str, end: AttemptEnd | None, work: Work | None) -> dict[str, Any]:
-        values: dict[str, Any] = {"ended_at": self._clock.now(), "outcome": outcome}
-        if end is not None:
-            values |= {
-                "error": None if end.outcome is Outcome.SUCCEEDED else end.reason[:MAX_TEXT],
-                "input_tokens": end.usage.input_tokens,
-                "output_tokens": end.usage.output_tokens,
-                "cost_usd": end.usage.cost_usd,
-            }
-            if end.native_id is not None:
-                values["native_id"] = end.native_id
-        if work is not None:
-            values |= {"branch": work.branch, "head_commit": work.commit}
-        return values
-
-    def _record(self, connection: sa.Connection, claim: Claim, end: AttemptEnd, now: datetime) -> int:
-        began = connection.execute(
-            sa.select(attempts.c.started_at).where(
-                attempts.c.task_id == claim.task.task_id, attempts.c.attempt == claim.attempt
-            )
-        ).scalar_one()
-        duration = max(0, int((now - began).total_seconds() * 1000))
+    def _record(self, connection: sa.Connection, claim: Claim, end: AttemptEnd, duration: int) -> None:
         success = end.outcome is Outcome.SUCCEEDED
         connection.execute(
-            task_history.insert().values(
-                agent_name=claim.agent,
-                task_id=claim.task.task_id,
-                task_type=claim.task.task_type,
-                success=success,
-                duration_ms=duration,
-                error_message=None if success else end.reason[:MAX_TEXT],
-                cost_tokens=end.usage.tokens,
-                attempt=claim.attempt,
-                simulated=end.simulated,
-            )
+            rows.HISTORY,
+            {
+                "agent_name": claim.agent,
+                "task_id": claim.task.task_id,
+                "task_type": claim.task.task_type,
+                "success": success,
+                "duration_ms": duration,
+                "error_message": None if success else end.reason[:MAX_TEXT],
+                "cost_tokens": end.usage.tokens,
+                "attempt": claim.attempt,
+                "simulated": end.simulated,
+            },
         )
-        return duration
 
     def _ended(self, claim: Claim, end: AttemptEnd, state: TaskState, duration: int) -> list[Draft]:
         good = end.outcome is Outcome.SUCCEEDED
@@ -327,11 +285,7 @@ class Claims:
         return drafts
 
     def _draft(self, claim: Claim, event: str, **more: Any) -> Draft:
-        task = claim.task
-        trace_id = task.trace_id or task.task_id
-        return draft_of(
-            task.task_id, trace_id, event, attempt=claim.attempt, session_id=task.session_id, **more
-        )
+        return _draft(claim.task, claim.attempt, event, **more)
 
 
 def _next_state(task: Task, end: AttemptEnd, now: datetime) -> TaskState:
@@ -357,22 +311,20 @@ def _result(end: AttemptEnd, work: Work) -> dict[str, Any]:
     }
 
 
-def _exactly(connection: sa.Connection, task_id: str) -> Task | None:
-    """The row of this very id, locked; None when somebody deleted it."""
-    query = task_queue.select().where(task_queue.c.task_id == task_id).with_for_update()
-    row = connection.execute(query).mappings().first()
-    return Task.of(row) if row is not None else None
-
-
-def _attempts_of(connection: sa.Connection, task_id: str) -> list[dict[str, Any]]:
-    query = attempts.select().where(attempts.c.task_id == task_id).order_by(attempts.c.attempt.desc())
-    return [dict(row) for row in connection.execute(query.limit(MAX_EARLIER)).mappings()]
-
-
-def _earlier(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+def _earlier(past: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """The newest attempt that had a place to work; later ones ended before they could have left anything."""
-    return next((row for row in rows if row["worktree"] is not None), rows[0] if rows else None)
+    return next((row for row in past if row["worktree"] is not None), past[0] if past else None)
 
 
-def _this(task_id: str, attempt: int) -> sa.Update:
-    return attempts.update().where(attempts.c.task_id == task_id, attempts.c.attempt == attempt)
+def _used(end: AttemptEnd) -> dict[str, Any]:
+    return {
+        "error": None if end.outcome is Outcome.SUCCEEDED else end.reason[:MAX_TEXT],
+        "input_tokens": end.usage.input_tokens,
+        "output_tokens": end.usage.output_tokens,
+        "cost_usd": end.usage.cost_usd,
+    }
+
+
+def _draft(task: Task, attempt: int, event: str, **more: Any) -> Draft:
+    trace_id = task.trace_id or task.task_id
+    return draft_of(task.task_id, trace_id, event, attempt=attempt, session_id=task.session_id, **more)

@@ -14,6 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from proctor.engine import rows
 from proctor.engine.tasks import Task, draft_of
 from proctor.protocol.events import Draft, EventKind, EventStatus
 from proctor.protocol.ids import new_id
@@ -136,6 +137,7 @@ class _Look:
         self.desk = desk
         self.now = now
         self.jobs: list[ReadyJob] = []
+        self.handed: list[dict[str, Any]] = []
         self.drafts: list[Draft] = []
         self.changed = 0
         self.paused = _paused(connection)
@@ -154,6 +156,10 @@ class _Look:
         self.answers = _answers(self.connection, parked)
         for task in tasks:
             self.consider(task)
+        if self.handed:
+            self.connection.execute(rows.HAND_OVER, self.handed)
+            self.changed += len(self.handed)
+            self.handed = []
 
     def consider(self, task: Task) -> None:
         """Move one task on, or leave it where it is."""
@@ -191,17 +197,10 @@ class _Look:
         self.free[agent] -= 1
         attempt = task.attempt + 1
         trace_id = task.trace_id or new_id("trace")
-        self._set(
-            task,
-            TaskState.ASSIGNED,
-            assigned_to_agent=agent,
-            attempt=attempt,
-            assigned_at=self.now,
-            queued_at=self.now,
-            not_before=None,
-            error_log=None,
-            trace_id=trace_id,
-        )
+        if task.status is not TaskState.ASSIGNED:
+            TASK.step(task.status, TaskState.ASSIGNED)
+        change = {"b_task": task.task_id, "b_attempt": attempt, "b_agent": agent, "b_trace": trace_id}
+        self.handed.append({**change, "b_now": self.now})
         self.jobs.append(ReadyJob(task.task_id, attempt, task.priority))
         if task.agent is None:
             self.drafts.append(self._routing(task, trace_id, agent))
@@ -315,10 +314,10 @@ def _free_slots(connection: sa.Connection, desk: Desk) -> dict[str, int]:
 def expire_approvals(connection: sa.Connection, now: datetime) -> tuple[int, list[Draft]]:
     """Mark what nobody answered in time; it is neither denied nor run, it waits for a person."""
     late = sa.and_(approvals.c.status == "pending", approvals.c.expires_at <= now)
-    rows = connection.execute(approvals.select().where(late).limit(BATCH)).mappings().all()
-    if not rows:
+    found = connection.execute(approvals.select().where(late).limit(BATCH)).mappings().all()
+    if not found:
         return 0, []
-    ids = [row["approval_id"] for row in rows]
+    ids = [row["approval_id"] for row in found]
     connection.execute(approvals.update().where(approvals.c.approval_id.in_(ids)).values(status="timeout"))
     drafts = [
         Draft(
@@ -331,6 +330,6 @@ def expire_approvals(connection: sa.Connection, now: datetime) -> tuple[int, lis
             tool_name=row["tool_name"],
             details={"approval_id": row["approval_id"]},
         )
-        for row in rows
+        for row in found
     ]
-    return len(rows), drafts
+    return len(found), drafts

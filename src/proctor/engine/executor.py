@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from loguru import logger
 
 from proctor.engine.attempts import AgentBook, Attempts, Workplaces
-from proctor.engine.claims import Claim, Claims
+from proctor.engine.claims import Claims
 from proctor.engine.dispatch import Desk
 from proctor.engine.liveness import Lease, LeaseKeeper
 from proctor.engine.questions import HOLD_SECONDS, OpenQuestions
@@ -23,7 +23,7 @@ from proctor.engine.runtime import Runtime
 from proctor.protocol.errors import ProctorError, UnavailableError
 from proctor.protocol.ports import Clock, SystemClock
 from proctor.store.database import Database
-from proctor.store.tables import controls, task_queue
+from proctor.store.tables import task_queue
 from proctor.trace.writer import TraceWriter
 
 __all__ = ["Executor", "Parts"]
@@ -73,7 +73,6 @@ class Executor:
             questions=questions,
             clock=parts.clock,
             is_dead=self._is_dead,
-            is_paused=self._is_paused,
             ended=self._attempt_ended,
         )
         self._runtime = Runtime(
@@ -181,16 +180,6 @@ class Executor:
 
     async def _is_dead(self, executor_id: str) -> bool:
         return executor_id in await asyncio.to_thread(self._lease.dead, {executor_id})
-
-    async def _is_paused(self, claim: Claim) -> bool:
-        scopes = ["all", f"session:{claim.task.session_id}", f"agent:{claim.agent}"]
-        query = sa.select(controls.c.scope).where(controls.c.scope.in_(scopes), controls.c.paused).limit(1)
-
-        def look() -> bool:
-            with self._parts.database.read() as connection:
-                return connection.execute(query).first() is not None
-
-        return await asyncio.to_thread(look)
 
     async def idle(self) -> bool:
         """Whether nothing runs and nothing waits to run."""
