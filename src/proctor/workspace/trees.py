@@ -152,6 +152,11 @@ class Trees:
             found.append(Changed(path, status[0], old_mode, new_mode))
         return found
 
+    def names(self, tree: str) -> list[str]:
+        """Every path of a tree."""
+        listed = self.git("ls-tree", "-r", "-z", "--name-only", tree, env=self.env)
+        return [name for name in listed.split("\0") if name]
+
     def diff(self, old: str, new: str, paths: Sequence[str] = ()) -> str:
         """The difference as a unified diff with git's headers; bytes that are no UTF-8 are kept."""
         words = ["--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--full-index", "-p"]
