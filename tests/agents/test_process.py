@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from proctor.agents import process
 from proctor.agents.identity import ProcessIdentity, find_and_kill, survivors
 from proctor.agents.process import Command, Exit, Kept, keep
 from proctor.sandbox import procfs
@@ -67,6 +68,39 @@ async def test_nothing_runs_before_start(tmp_path: Path) -> None:
         await asyncio.sleep(0.2)
         assert len(survivors(kept.identity)) == 1
     assert survivors(kept.identity) == []
+
+
+async def test_stopped_before_its_start_it_never_runs(tmp_path: Path) -> None:
+    """A cancel that comes while the identity is being written down holds."""
+    async with keep() as kept:
+        kept.stop(5)
+        assert await kept.start(python("open('ran', 'w')", cwd=tmp_path)) == ""
+        assert await output(kept) == b""
+        assert await kept.wait() == Exit(None)
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_started_twice_it_runs_once(tmp_path: Path) -> None:
+    """Asking again releases nothing again and tells the same."""
+    async with keep() as kept:
+        command = python("import sys; print(sys.stdin.read())", cwd=tmp_path, stdin=b"once")
+        assert await kept.start(command) == await kept.start(command) == ""
+        assert await output(kept) == b"once\n"
+    async with keep() as kept:
+        missing = Command(("no-such-program",), tmp_path)
+        assert await kept.start(missing) == await kept.start(missing) != ""
+
+
+async def test_slow_reader_gets_all_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies in buffer and pipe when the process has ended is not lost however late it is read."""
+    monkeypatch.setattr(process, "DRAIN_S", 0.1)
+    size = 2 * process.BUFFER + 50_000  # more than our own buffer takes, so that some stays in the pipe
+    code = f"import sys; sys.stdout.write('x' * {size})"
+    async with keep() as kept:
+        await kept.start(python(code, cwd=tmp_path))
+        assert await kept.wait() == Exit(0)
+        await asyncio.sleep(0.5)
+        assert len(await output(kept)) == size
 
 
 async def test_missing_program_is_an_error_not_an_exit(tmp_path: Path) -> None:

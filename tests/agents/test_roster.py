@@ -35,7 +35,7 @@ def test_built_in_agents_are_the_seven() -> None:
 
 def test_settings_change_only_what_they_name() -> None:
     """A built-in agent keeps its driver, model and talents unless told otherwise."""
-    limits = LimitSettings(seconds=60)
+    limits = LimitSettings(seconds=60, memory_mb=512, cpu_percent=50)
     roster = Roster({"forge": AgentSettings(driver="forge", env={"A": "1"}, max_parallel=4, limits=limits)})
     agent = roster.get("Forge")
     assert (agent.name, agent.driver, agent.provider, agent.max_parallel) == (
@@ -44,7 +44,7 @@ def test_settings_change_only_what_they_name() -> None:
         "anthropic",
         4,
     )
-    assert agent.limits.timeout_s == 60
+    assert (agent.limits.timeout_s, agent.limits.memory_mb, agent.limits.cpu_percent) == (60, 512, 50)
     assert agent.configured
     assert "coding" in agent.capabilities
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +123,28 @@ async def test_deadline_kills_what_ignores_sigterm(tmp_path: Path) -> None:
     assert not alive(int(note.read_text()))
     assert run.identity is not None
     assert survivors(run.identity) == []
+
+
+async def test_memory_of_the_whole_tree_is_limited(tmp_path: Path) -> None:
+    """An agent whose child takes more than it may have is killed, and the end says for what."""
+    hog = f"{sys.executable} -I -S -c 'x = bytearray(300 << 20); import time; time.sleep(60)'"
+    limits = Limits(timeout_s=60, silence_s=60, memory_mb=200)
+    _, end, run = await attempt(DRIVER, request(tmp_path, script({"run": hog}), limits=limits))
+    assert (end.outcome, end.failure) == (Outcome.FAILED, Failure.LIMIT)
+    assert "200 MiB" in end.reason
+    assert run.identity is not None
+    assert survivors(run.identity) == []
+
+
+async def test_cpu_of_the_whole_tree_is_held_to_its_share(tmp_path: Path) -> None:
+    """A busy child gets a fraction of one core, and the agent still succeeds."""
+    code = "import time; end = time.monotonic() + 2.5\nwhile time.monotonic() < end: pass\nprint(time.process_time())"
+    spin = f"{sys.executable} -I -S -c {shlex.quote(code)}"
+    limits = Limits(timeout_s=60, silence_s=60, cpu_percent=20)
+    events, end, _ = await attempt(DRIVER, request(tmp_path, script({"run": spin}), limits=limits))
+    assert end.outcome is Outcome.SUCCEEDED
+    used = next(float(e.text) for e in events if e.event == "tool_result")
+    assert used < 0.5 * 2.5
 
 
 async def test_silence_is_a_time_out_of_its_own(tmp_path: Path) -> None:
