@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,28 @@ from proctor.store.database import Database
 from proctor.testing.instant import InstantDriver
 from proctor.trace.redact import Redactor
 from proctor.trace.writer import TraceWriter
+from tests.support.rows import NOON
 
 KEY = b"k" * 32
+
+
+@dataclass
+class FakeClock:
+    """A clock that goes only when the test says so."""
+
+    moment: datetime = NOON
+
+    def now(self) -> datetime:
+        """What it shows."""
+        return self.moment
+
+    def monotonic(self) -> float:
+        """The same, as seconds."""
+        return self.moment.timestamp()
+
+    def forward(self, **more: float) -> None:
+        """Let time pass, or jump back."""
+        self.moment += timedelta(**more)
 
 
 @dataclass(frozen=True)

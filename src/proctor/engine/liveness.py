@@ -171,39 +171,64 @@ class TableLease:
 
 
 class LeaseKeeper:
-    """Renews a lease from a thread of its own, so that a busy event loop or a slow launch does not lose it."""
+    """Renews a lease from a thread of its own, so that a busy event loop or a slow launch does not lose it.
+
+    A second thread watches the first: a database that does not even refuse must not hold us beyond the lease.
+    """
 
     def __init__(self, lease: Lease, lost: Callable[[], object]) -> None:
         self._lease = lease
         self._lost = lost
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="proctor-lease", daemon=True)
+        self._asking = False
+        self._kept = 0.0
+        self._threads = [
+            threading.Thread(target=target, name=name, daemon=True)
+            for target, name in ((self._keep, "proctor-lease"), (self._watch, "proctor-lease-watch"))
+        ]
 
     def begin(self) -> None:
         """Take the lease and keep it."""
         self._lease.take()
-        self._thread.start()
+        self._kept = time.monotonic()
+        for thread in self._threads:
+            thread.start()
 
     def end(self) -> None:
         """Stop keeping and give the lease back."""
         self._ended.set()
-        self._thread.join(self._lease.ttl)
+        for thread in self._threads:
+            thread.join(self._lease.ttl)
         self._lease.release()
+
+    def _in_time(self) -> bool:
+        """Whether there is time left to stop the agents before others may take over."""
+        return time.monotonic() - self._kept < self._lease.ttl * 2 / 3
 
     def _keep(self) -> None:
         """Renew three times per life; say so when it is gone, or when it may be gone before we could know."""
-        kept = time.monotonic()
         while not self._ended.wait(self._lease.ttl / 3):
+            asked, self._asking = time.monotonic(), True
             try:
                 alive = self._lease.renew()
             except (UnavailableError, sa.exc.SQLAlchemyError) as error:
                 logger.error("the lease could not be renewed: {}", error)
-                alive = time.monotonic() - kept < self._lease.ttl * 2 / 3
+                alive = self._in_time()
             else:
-                kept = time.monotonic() if alive else kept
+                self._kept = asked if alive else self._kept
+            self._asking = False
             if not alive:
-                self._lost()
-                return
+                self._say_lost()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(self._lease.ttl / 10):
+            if self._asking and not self._in_time():
+                self._say_lost()
+
+    def _say_lost(self) -> None:
+        if not self._ended.is_set():
+            self._ended.set()
+            self._lost()
 
 
 def _row(executor_id: str, kind: str, expires: str | None) -> sa.Insert:
