@@ -180,10 +180,16 @@ class Call:
     attempt: int | None = None
     adapter: str = REAL
     reasoning: str = ""
-    isolated: bool = False
-    """Whether the workspace is a worktree of its own, so that the user's checkout is not touched."""
+    worktree_of: Path | None = None
+    """Set when `workspace` is a worktree made for this work: the user's own workspace, whose settings and policy hold.
+    An agent can edit the copies in its worktree, so those never count."""
     idempotency_key: str | None = None
     call_id: CallId = field(default_factory=lambda: CallId(new_id("call")))
+
+    @property
+    def rules_from(self) -> Path | None:
+        """The directory whose settings and policy hold."""
+        return self.worktree_of or self.workspace
 
     @property
     def run_id(self) -> str:
@@ -198,6 +204,8 @@ class CallError:
     code: str
     message: str
     exit_code: int = 1
+    reason: str = ""
+    """The finer reason where there is one: `budget_exceeded:domain:command`, a rule of the policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
