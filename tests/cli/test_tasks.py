@@ -1,0 +1,112 @@
+"""`proctor tasks` as a user types it: real commands, real supervisor, simulated agents."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SETTINGS = '[agents.sim]\ndriver = "scripted"\nmax_parallel = 2\n'
+
+
+@pytest.fixture
+def repo(home: Path, tmp_path: Path) -> Iterator[Path]:
+    """A repository with a simulated agent; its supervisor is stopped afterwards."""
+    place = tmp_path / "repo"
+    place.mkdir()
+    (place / "proctor.toml").write_text(SETTINGS)
+    name = ["-c", "user.name=T", "-c", "user.email=t@localhost"]
+    for words in (["init", "-q", "-b", "main"], ["add", "-A"], [*name, "commit", "-qm", "Begin"]):
+        subprocess.run(["git", *words], cwd=place, check=True, timeout=60)
+    yield place
+    subprocess.run(
+        [sys.executable, "-m", "proctor", "supervisor", "stop"], cwd=place, check=False, timeout=60
+    )
+
+
+def _run(repo: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "proctor", *words], cwd=repo, capture_output=True, text=True, timeout=100
+    )
+
+
+def _json(repo: Path, *words: str) -> Any:
+    done = _run(repo, *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def _until(fact: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not fact():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_a_task_goes_on_when_the_command_has_ended(repo: Path) -> None:
+    """Add, wait, show: completed on a branch of its own, marked simulated; the user's checkout is as it was."""
+    (repo / "mine.txt").write_text("not committed")
+    task = _json(repo, "tasks", "add", "make something", "--agent", "sim", "--priority", "9")
+    _until(lambda: _json(repo, "tasks", "show", task["task_id"])["status"] == "completed")
+    shown = _run(repo, "tasks", "show", task["task_id"][:18]).stdout
+    assert "simulated: yes" in shown
+    assert f"proctor/{task['task_id']}" in shown
+    assert task["task_id"] in _run(repo, "tasks", "list", "--all").stdout
+    left = subprocess.run(
+        ["git", "status", "--porcelain"], cwd=repo, capture_output=True, text=True, check=True, timeout=30
+    )
+    assert left.stdout == "?? mine.txt\n"
+
+
+@pytest.mark.slow
+def test_a_running_task_can_be_cancelled_and_tried_again(repo: Path) -> None:
+    """Cancel stops what runs with its tree; retry is a new attempt that counts from the first."""
+    hang = 'Wait\nSCRIPT:{"steps":[{"run":"test -e go || sleep 300"}]}'
+    task = _json(repo, "tasks", "add", hang, "--agent", "sim")["task_id"]
+    _until(lambda: _json(repo, "tasks", "show", task)["status"] == "in_progress")
+    _json(repo, "tasks", "cancel", task)
+    _until(lambda: _json(repo, "tasks", "show", task)["status"] == "cancelled")
+    assert _json(repo, "tasks", "retry", task)["status"] == "pending"
+    _until(lambda: _json(repo, "tasks", "show", task)["attempt"] == 2)
+    _json(repo, "tasks", "cancel", task)
+    _until(lambda: _json(repo, "tasks", "show", task)["status"] == "cancelled")
+    outcomes = [row["outcome"] for row in _json(repo, "tasks", "show", task)["attempts"]]
+    assert outcomes == ["cancelled", "cancelled"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["add", "x", "--agent", "nobody"], 4, "Known agents"),
+        (["add", "x", "--priority", "11"], 2, "11"),
+        (["add", "x", "--context", "[1]"], 2, "JSON object"),
+        (["add", "x", "--deadline", "tomorrow"], 2, "deadline"),
+        (["add", "x", "--after", "task_none"], 4, "task_none"),
+        (["add", "   "], 2, "description"),
+        (["list", "--status", "done"], 2, "known:"),
+        (["show", "task_none"], 4, "task_none"),
+        (["cancel", "task_none"], 4, "task_none"),
+    ],
+)
+def test_wrong_words_say_the_cure_and_start_nothing(
+    repo: Path, words: list[str], code: int, says: str
+) -> None:
+    """Each mistake has its exit code and sentence, and no supervisor is started for it."""
+    done = _run(repo, "tasks", *words)
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr
+    assert _json(repo, "supervisor", "status") == {"running": False}
+
+
+def test_a_worker_refuses_sqlite_with_the_cure(repo: Path) -> None:
+    """Workers share a PostgreSQL; on SQLite the supervisor works."""
+    done = _run(repo, "worker")
+    assert done.returncode == 2
+    assert "PROCTOR_DATABASE_URL" in done.stderr
