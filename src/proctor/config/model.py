@@ -158,7 +158,9 @@ class Settings:
         Choice(LOG_LEVELS), "INFO", "Least important message that is logged.", "ORCHESTRATOR_LOG_LEVEL"
     )
     shell: str = _value(
-        Choice(SHELLS), "bash", "Shell of `execute_command`: bash, or pwsh for PowerShell where it is installed."
+        Choice(SHELLS),
+        "bash",
+        "Shell of `execute_command`: bash, or pwsh for PowerShell where it is installed.",
     )
     project: ProjectSettings = field(
         default_factory=ProjectSettings,
@@ -177,6 +179,10 @@ class Settings:
     profiles: RawTable = field(default_factory=RawTable, metadata=_raw("Profiles of your own, by name."))
     policy: RawTable = field(
         default_factory=RawTable, metadata=_raw("Lines that widen or narrow what the gate allows here.")
+    )
+    proof: RawTable = field(
+        default_factory=RawTable,
+        metadata=_raw("How changes are proven: seconds, paths, flaky, docs, pictures (docs/howto/check.md)."),
     )
     secrets: tuple[str, ...] = field(default=(), repr=False)
     environ: Mapping[str, str] = field(default_factory=_empty, repr=False)

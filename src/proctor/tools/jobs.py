@@ -1,0 +1,345 @@
+"""Background commands: each has a thread with its own event loop, a row, and events in its call's trace.
+
+The row says who holds it; what it printed is in the trace, redacted. A command ends with the process that holds it: its
+row then has no end and its holder is dead, which every reader calls interrupted. Whoever wants it stopped writes that
+into the row; the holder looks once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import sqlalchemy as sa
+from pydantic_core import from_json
+
+from proctor.gate.context import Context
+from proctor.protocol.errors import NotFoundError, ProctorError, RefusedError
+from proctor.protocol.events import ActorKind, Draft, EventStatus
+from proctor.protocol.ids import new_id
+from proctor.sandbox.identity import ProcessIdentity
+from proctor.sandbox.run import run
+from proctor.sandbox.spec import Result, Spec
+from proctor.store.database import Database
+from proctor.store.tables import command_jobs, events
+from proctor.tools.models import now
+
+__all__ = ["MOST_RUNNING", "last_line", "start", "status", "stop"]
+
+MOST_RUNNING: Final = 16
+_KEPT: Final = 64  # ended ones that stay in memory; others are read from row and trace
+_TAIL: Final = 16_000  # characters of each stream that are kept
+_LOOK: Final = 1.0  # how often the holder looks whether somebody wants it stopped
+_TELL: Final = 5.0  # how often progress becomes an event, at most
+_FIRST: Final = 0.3  # how long a start waits for a quick failure
+_STOP: Final = 20.0
+_LATE: Final = timedelta(seconds=60)
+_jobs: dict[str, _Job] = {}
+_lock = threading.Lock()
+
+
+def last_line(text: str) -> str:
+    """The last line with something on it, short enough for a status line."""
+    lines = text.rstrip().rsplit("\n", 1)
+    return lines[-1].strip()[:200]
+
+
+@dataclass(eq=False)
+class _Job:
+    """One background command, seen from the process that holds it."""
+
+    context: Context
+    spec: Spec
+    command: str
+    cwd: str
+    job_id: str = field(default_factory=lambda: new_id("job"))
+    started_at: datetime = field(default_factory=now)
+    began: float = field(default_factory=time.monotonic)
+    seconds: float = 0.0
+    tails: dict[str, str] = field(default_factory=lambda: {"stdout": "", "stderr": ""})
+    cut: bool = False
+    line: str = ""
+    result: Result | None = None
+    error: ProctorError | None = None
+    ended_at: datetime | None = None
+    ended: threading.Event = field(default_factory=threading.Event)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def begin(self) -> None:
+        """Let it run in a thread of its own; the keeper ends the tree should this process end first."""
+        threading.Thread(target=self._main, name=f"proctor-{self.job_id}", daemon=True).start()
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._run())
+        finally:
+            self.seconds = time.monotonic() - self.began
+            self.ended_at = now()
+            self.ended.set()
+
+    async def _run(self) -> None:
+        cancel = asyncio.Event()
+        try:
+            async with asyncio.TaskGroup() as group:
+                watcher = group.create_task(self._watch(cancel))
+                self.result = await run(
+                    self.spec, permit=self.context.permit, on_output=self._take, cancel=cancel
+                )
+                watcher.cancel()
+        except* (ProctorError, OSError) as problems:
+            first = problems.exceptions[0]
+            while isinstance(first, BaseExceptionGroup):
+                first = first.exceptions[0]
+            self.error = first if isinstance(first, ProctorError) else ProctorError(message=f"{first}.")
+        self.ended_at = now()
+        await self._record()
+
+    def _take(self, stream: str, text: str) -> None:
+        whole = self.tails[stream] + text
+        self.cut = self.cut or len(whole) > _TAIL
+        self.tails[stream] = whole[-_TAIL:]
+        self.line = last_line(text) or self.line
+
+    async def _watch(self, cancel: asyncio.Event) -> None:
+        """Look for a wish to stop, and tell how far it is; a database that is away does not end the command."""
+        told, last = "", time.monotonic()
+        while not self.stopping.is_set():
+            await asyncio.sleep(_LOOK)
+            with contextlib.suppress(ProctorError):
+                if await asyncio.to_thread(self._stop_wanted):
+                    self.stopping.set()
+                elif self.line != told and time.monotonic() - last >= _TELL:
+                    told, last = self.line, time.monotonic()
+                    await self.context.writer.append_async([self._draft("command_progress", line=told)])
+        cancel.set()
+
+    def _stop_wanted(self) -> bool:
+        with self.context.database.read() as connection:
+            wanted = sa.select(command_jobs.c.stop_requested_at).where(command_jobs.c.job_id == self.job_id)
+            return connection.execute(wanted).scalar() is not None
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, in one word; `running` until then."""
+        if not self.ended.is_set() and self.ended_at is None:
+            return "running"
+        if self.result is None:
+            return "not_started"
+        if self.result.timed_out:
+            return "timed_out"
+        if self.result.killed_for == "cancelled":
+            return "stopped"
+        return "completed" if self.result.ok else "failed"
+
+    def _draft(self, event: str, **details: Any) -> Draft:
+        call = self.context.call
+        ok = self.outcome in {"running", "completed", "stopped"}
+        return Draft(
+            call.trace_id,
+            event,
+            status=EventStatus.SUCCESS if ok else EventStatus.ERROR,
+            actor=call.actor.kind,
+            actor_name=call.actor.name,
+            session_id=call.session_id,
+            task_id=call.task_id,
+            attempt=call.attempt,
+            tool_name="start_command",
+            details={"job_id": self.job_id, "command": self.command, "cwd": self.cwd, **details},
+        )
+
+    async def open(self) -> None:
+        """Write the row before anything runs."""
+        call = self.context.call
+        row = {
+            "job_id": self.job_id,
+            "call_id": call.call_id,
+            "trace_id": call.trace_id,
+            "workspace": str(self.context.root),
+            "holder": ProcessIdentity.of(os.getpid(), "").encode(),
+            "seconds": self.spec.limits.seconds or 0.0,
+            "started_at": self.started_at,
+        }
+
+        def change(connection: sa.Connection) -> tuple[None, list[Draft]]:
+            connection.execute(sa.insert(command_jobs).values(**row))
+            return None, [self._draft("command_started")]
+
+        await self.context.writer.transact_async(change)
+
+    async def _record(self) -> None:
+        """Write how it ended, with the end of what it printed."""
+        facts = {"outcome": self.outcome, "ended_at": self.ended_at, "exit_code": self.exit_code}
+        shown = {**self.tails, "truncated": self.cut, "error": self.error and str(self.error)}
+
+        def change(connection: sa.Connection) -> tuple[None, list[Draft]]:
+            mine = command_jobs.c.job_id == self.job_id
+            connection.execute(sa.update(command_jobs).where(mine).values(**facts))
+            told = {name: facts[name] for name in ("outcome", "exit_code")}
+            return None, [self._draft("command_ended", **told, **shown)]
+
+        try:
+            await self.context.writer.transact_async(change)
+        except ProctorError as error:
+            # The process is leaving and the log is closed: the row stays without an end, read as interrupted.
+            self.error = self.error or error
+
+    @property
+    def exit_code(self) -> int | None:
+        """The command's own answer, once there is one."""
+        return None if self.result is None else self.result.exit_code
+
+    def facts(self) -> dict[str, Any]:
+        """Everything a caller may know now."""
+        over = self.ended.is_set()
+        spent = self.seconds if over else time.monotonic() - self.began
+        return {
+            "job_id": self.job_id,
+            "state": self.outcome if over else "running",
+            "running": not over,
+            "command": self.command,
+            "cwd": self.cwd,
+            "progress": self.line,
+            **self.tails,
+            "exit_code": self.exit_code if over else None,
+            "success": over and self.result is not None and self.result.ok,
+            "truncated": self.cut,
+            "error": None if self.error is None else str(self.error),
+            "started_at": self.started_at,
+            "ended_at": self.ended_at if over else None,
+            "duration_ms": round(spent * 1000, 3),
+        }
+
+
+async def start(context: Context, spec: Spec, command: str, cwd: str) -> dict[str, Any]:
+    """Start a command; returns once it runs, or with the reason why it does not."""
+    job = _Job(context, spec, command, cwd)
+    _admit(job)
+    try:
+        await job.open()
+    except BaseException:
+        _jobs.pop(job.job_id, None)
+        raise
+    job.begin()
+    await _until_ended(job, _FIRST)
+    if job.error is not None:
+        raise job.error
+    return job.facts()
+
+
+def _admit(job: _Job) -> None:
+    """Keep a place for it; old ended ones are forgotten, and there is a most."""
+    with _lock:
+        ended = [one.job_id for one in _jobs.values() if one.ended.is_set()]
+        for name in ended[: max(0, len(ended) - _KEPT)]:
+            del _jobs[name]
+        if sum(not one.ended.is_set() for one in _jobs.values()) >= MOST_RUNNING:
+            reason = f"{MOST_RUNNING} commands run in the background already"
+            raise RefusedError(reason=reason, cure="Wait for one or stop one with stop_command.")
+        _jobs[job.job_id] = job
+
+
+async def status(context: Context, job_id: str, *, wait: float = 0.0) -> dict[str, Any]:
+    """Say how a command stands, whoever holds it."""
+    row = await asyncio.to_thread(_row, context, job_id)
+    job = _jobs.get(job_id)
+    if job is not None:
+        await _until_ended(job, wait, context.cancel)
+        return job.facts()
+    until = time.monotonic() + wait
+    while row["ended_at"] is None and _held(row) and time.monotonic() < until and not context.cancel.is_set():
+        await asyncio.sleep(min(_LOOK, wait))
+        row = await asyncio.to_thread(_row, context, job_id)
+    return await asyncio.to_thread(_facts_of, context.database, row)
+
+
+async def stop(context: Context, job_id: str) -> dict[str, Any]:
+    """Have a command ended, and wait until it has."""
+    await asyncio.to_thread(_row, context, job_id)
+
+    def change(connection: sa.Connection) -> tuple[None, list[Draft]]:
+        open_ = (command_jobs.c.job_id == job_id) & command_jobs.c.ended_at.is_(None)
+        wish = {"stop_requested_at": now(), "stop_requested_by": context.call.actor.name[:100]}
+        connection.execute(sa.update(command_jobs).where(open_).values(**wish))
+        return None, []
+
+    await context.writer.transact_async(change)
+    job = _jobs.get(job_id)
+    if job is not None:
+        job.stopping.set()
+    return await status(context, job_id, wait=_STOP)
+
+
+async def _until_ended(job: _Job, seconds: float, cancel: asyncio.Event | None = None) -> None:
+    until = time.monotonic() + seconds
+    while not job.ended.is_set() and time.monotonic() < until:
+        if cancel is not None and cancel.is_set():
+            return
+        await asyncio.sleep(0.02)
+
+
+def _row(context: Context, job_id: str) -> Mapping[str, Any]:
+    """Find the row; an agent finds only those of its own workspace."""
+    with context.database.read() as connection:
+        wanted = sa.select(command_jobs).where(command_jobs.c.job_id == job_id)
+        row = connection.execute(wanted).mappings().first()
+    stranger = context.call.actor.kind is ActorKind.AGENT
+    if row is None or (stranger and row["workspace"] != str(context.root)):
+        raise NotFoundError(kind="background command", name=job_id, cure="Take the id of start_command.")
+    return dict(row)
+
+
+def _held(row: Mapping[str, Any]) -> bool:
+    """Whether its holder lives; of one on another machine we only know when it must have ended."""
+    holder = ProcessIdentity.decode(row["holder"])
+    if holder.boot == ProcessIdentity.of(os.getpid(), "").boot:
+        return holder.alive()
+    return bool(now() < row["started_at"] + timedelta(seconds=row["seconds"]) + _LATE)
+
+
+def _facts_of(database: Database, row: Mapping[str, Any]) -> dict[str, Any]:
+    told = _told(database, row)
+    running = row["ended_at"] is None and _held(row)
+    state = row["outcome"] or ("running" if running else "interrupted")
+    end = row["ended_at"] or now()
+    return {
+        "job_id": row["job_id"],
+        "state": state,
+        "running": running,
+        "command": str(told.get("command", "")),
+        "cwd": str(told.get("cwd", ".")),
+        "progress": str(told.get("line", "")),
+        "stdout": str(told.get("stdout", "")),
+        "stderr": str(told.get("stderr", "")),
+        "exit_code": row["exit_code"],
+        "success": state == "completed",
+        "truncated": bool(told.get("truncated", False)),
+        "error": told.get("error"),
+        "started_at": row["started_at"],
+        "ended_at": row["ended_at"],
+        "duration_ms": round((end - row["started_at"]).total_seconds() * 1000, 3),
+    }
+
+
+def _told(database: Database, row: Mapping[str, Any]) -> dict[str, Any]:
+    """What its events say, the later over the earlier."""
+    names = ("command_started", "command_progress", "command_ended")
+    query = (
+        sa.select(events.c.details)
+        .where(events.c.trace_id == row["trace_id"], events.c.event.in_(names))
+        .order_by(events.c.seq.desc())
+        .limit(500)
+    )
+    with database.read() as connection:
+        found = [from_json(text) for text in connection.execute(query).scalars()]
+    whole: dict[str, Any] = {}
+    for details in reversed(found):
+        if details.get("job_id") == row["job_id"]:
+            whole |= details
+    return whole
