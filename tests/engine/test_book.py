@@ -1,0 +1,85 @@
+"""The agents as the engine sees them: settings per workspace, offline ones refused with the cure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proctor.config import Settings, load_settings
+from proctor.engine import book as module
+from proctor.engine.book import SettingsBook
+from proctor.protocol.errors import NotFoundError, UnavailableError
+
+
+@pytest.fixture
+def workspaces(home: Path, tmp_path: Path) -> tuple[str, str]:
+    """Two workspaces with agents of their own."""
+    made = []
+    for name, more in (("one", "max_parallel = 3\ncapabilities = ['review']"), ("two", "")):
+        place = tmp_path / name
+        place.mkdir()
+        (place / ".git").mkdir()
+        text = f'[agents.shared]\ndriver = "scripted"\n{more}\n[agents.{name}-only]\ndriver = "scripted"\n'
+        (place / "proctor.toml").write_text(
+            text + '[agents.away]\ndriver = "claude"\ncommand = ["/nowhere/claude"]\n'
+        )
+        made.append(str(place))
+    return made[0], made[1]
+
+
+@pytest.fixture
+def book(home: Path) -> SettingsBook:
+    """One for all workspaces."""
+    return SettingsBook(lambda workspace: load_settings(workspace or Path("/")))
+
+
+def test_agents_come_from_the_tasks_own_workspace(book: SettingsBook, workspaces: tuple[str, str]) -> None:
+    """An agent of one repository is unknown in the other."""
+    one, two = workspaces
+    assert book.agent("one-only", one).driver.capabilities.simulated
+    with pytest.raises(NotFoundError):
+        book.agent("one-only", two)
+
+
+def test_an_offline_agent_is_refused_with_the_cure(book: SettingsBook, workspaces: tuple[str, str]) -> None:
+    """The sentence says what to do; the dispatcher does not give it work."""
+    with pytest.raises(UnavailableError, match=r"away is not available: .+\. .+"):
+        book.agent("away", workspaces[0])
+    assert "away" not in book.desk(workspaces).slots
+
+
+def test_the_desk_takes_the_larger_number_of_slots(book: SettingsBook, workspaces: tuple[str, str]) -> None:
+    """A name in two workspaces is one agent for the queue."""
+    desk = book.desk([*workspaces, None])
+    assert desk.slots["shared"] == 3
+    assert {"one-only", "two-only"} <= set(desk.slots)
+
+
+def test_broken_settings_of_one_workspace_do_not_stop_the_others(
+    book: SettingsBook, workspaces: tuple[str, str]
+) -> None:
+    """One bad file, one workspace that waits."""
+    Path(workspaces[0], "proctor.toml").write_text("not toml [")
+    assert set(book.desk(workspaces).slots) >= {"shared", "two-only"}
+
+
+def test_edited_settings_count_without_a_restart(
+    workspaces: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read again after a moment, and not at every look."""
+    reads = 0
+
+    def load(workspace: Path | None) -> Settings:
+        nonlocal reads
+        reads += 1
+        return load_settings(workspace or Path("/"))
+
+    book = SettingsBook(load)
+    for _ in range(5):
+        book.settings(workspaces[1])
+    assert reads == 1
+    Path(workspaces[1], "proctor.toml").write_text('[agents.fresh]\ndriver = "scripted"\n')
+    monkeypatch.setattr(module, "SETTINGS_SECONDS", -1.0)
+    monkeypatch.setattr(module, "HEALTH_SECONDS", -1.0)
+    assert book.agent("fresh", workspaces[1]).name == "fresh"

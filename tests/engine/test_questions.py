@@ -1,0 +1,171 @@
+"""Questions of agents: held, parked, answered later, expired; an answer is bound to its call and used once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+
+from proctor.engine.executor import Executor
+from proctor.engine.questions import answer_approval
+from proctor.engine.tasks import NewTask, Task
+from proctor.protocol.states import TaskState
+from proctor.store.tables import approvals, attempts, events
+from tests.engine.asking import AskingDriver
+from tests.engine.conftest import FakeClock, House
+from tests.support.rows import rows_of
+
+
+def ask(house: House, *calls: dict[str, Any]) -> tuple[AskingDriver, Task]:
+    """A task whose agent asks for these calls."""
+    driver = AskingDriver(*calls)
+    house.drivers["asking"] = driver
+    return driver, house.tasks.add(NewTask("ask", agent="asking"))
+
+
+def questions(house: House) -> list[dict[str, Any]]:
+    """All of them, the oldest first."""
+    return rows_of(house.database, sa.select(approvals).order_by(approvals.c.requested_at))
+
+
+def _as_many(house: House, count: int) -> bool:
+    return len(questions(house)) == count
+
+
+def answer(house: House, executor: Executor | None, approved: bool, number: int = 0) -> bool:
+    """A person answers one of them."""
+    row = questions(house)[number]
+    moment = row["requested_at"] + timedelta(minutes=1)
+    done = house.writer.transact(
+        lambda c: answer_approval(
+            c, row["approval_id"], approved=approved, by="ann", reason="because", now=moment
+        )
+    )
+    if executor is not None:
+        executor.wake()
+    return done
+
+
+async def test_a_held_question_is_answered_through_the_open_pipe(house: House) -> None:
+    """The agent waits, a person says yes, the same attempt goes on; the trace has question and answer."""
+    driver, task = ask(house)
+    async with house.running() as executor:
+        await house.until(lambda: len(questions(house)) == 1)
+        assert house.tasks.get(task.task_id).status is TaskState.IN_PROGRESS
+        assert answer(house, executor, approved=True)
+        (ended,) = await house.ended(task.task_id)
+    assert (ended.status, ended.attempt) == (TaskState.COMPLETED, 1)
+    assert driver.done == [{"command": "deploy"}]
+    told = rows_of(house.database, sa.select(events.c.event).where(events.c.event.like("approval%")))
+    assert [row["event"] for row in told] == ["approval_requested", "approval_received"]
+
+
+async def test_a_no_reaches_the_agent_and_the_effect_does_not_happen(house: House) -> None:
+    """Denied is denied."""
+    driver, task = ask(house)
+    async with house.running() as executor:
+        await house.until(lambda: len(questions(house)) == 1)
+        answer(house, executor, approved=False)
+        await house.ended(task.task_id)
+    assert (driver.done, driver.refused) == ([], [{"command": "deploy"}])
+
+
+async def test_an_answer_is_used_once_and_for_its_call_only(house: House) -> None:
+    """The same call asked twice, and another one: three questions, three answers."""
+    same, other = {"command": "deploy"}, {"command": "drop"}
+    driver, task = ask(house, same, same, other)
+    async with house.running() as executor:
+        for number, yes in enumerate((True, False, True)):
+            await house.until(partial(_as_many, house, number + 1))
+            answer(house, executor, yes, number)
+        await house.ended(task.task_id)
+    assert (driver.done, driver.refused) == ([same, other], [same])
+
+
+async def test_a_parked_task_resumes_with_its_answer(house: House) -> None:
+    """Nobody answered in time: parked without thread or process; answered later, a new attempt resumes and may act."""
+    driver, task = ask(house)
+    async with house.running(hold_s=0.1) as executor:
+        await house.until(lambda: house.tasks.get(task.task_id).status is TaskState.AWAITING_APPROVAL)
+        assert executor.attempts.running == {}
+        assert house.tasks.get(task.task_id).owner is None
+        answer(house, executor, approved=True)
+        (ended,) = await house.ended(task.task_id)
+    assert (ended.status, ended.attempt, driver.done) == (TaskState.COMPLETED, 2, [{"command": "deploy"}])
+    assert [request.resume for request in driver.requests] == [None, f"instant-{task.task_id}"]
+    outcomes = rows_of(house.database, sa.select(attempts.c.outcome).order_by(attempts.c.attempt))
+    assert [row["outcome"] for row in outcomes] == ["parked", "succeeded"]
+    assert len(questions(house)) == 1
+
+
+async def test_a_late_no_is_told_to_the_resumed_agent(house: House) -> None:
+    """Rejected after parking: the agent hears no and the effect does not happen."""
+    driver, task = ask(house)
+    async with house.running(hold_s=0.1) as executor:
+        await house.until(lambda: house.tasks.get(task.task_id).status is TaskState.AWAITING_APPROVAL)
+        answer(house, executor, approved=False)
+        await house.ended(task.task_id)
+    assert (driver.done, driver.refused) == ([], [{"command": "deploy"}])
+
+
+async def test_an_expired_question_blocks_and_is_never_run(house: House) -> None:
+    """After 24 hours on the clock: blocked, not run, not denied; an answer is too late; a retry asks anew."""
+    clock = FakeClock()
+    driver, task = ask(house)
+    async with house.running(hold_s=0.05, clock=clock) as executor:
+
+        def status() -> TaskState:
+            executor.wake()
+            clock.forward(seconds=1)  # looks happen on this clock
+            return house.tasks.get(task.task_id).status
+
+        await house.until(lambda: status() is TaskState.AWAITING_APPROVAL)
+        clock.forward(hours=23, minutes=50)
+        assert questions(house)[0]["status"] == "pending"
+        clock.forward(minutes=20)
+        await house.until(lambda: status() is TaskState.BLOCKED)
+        assert not answer(house, executor, approved=True)
+        assert questions(house)[0]["status"] == "timeout"
+        assert (driver.done, driver.refused, len(driver.requests)) == ([], [], 1)
+        house.tasks.retry(task.task_id, by="ann")
+        await house.until(lambda: status() is TaskState.AWAITING_APPROVAL)
+    assert [row["status"] for row in questions(house)] == ["timeout", "pending"]
+
+
+async def test_a_taken_over_question_is_asked_once(house: House) -> None:
+    """The executor goes away while a question is held: the next one waits for the same row."""
+    driver, task = ask(house)
+    async with house.running():
+        await house.until(lambda: len(questions(house)) == 1)
+    assert house.tasks.get(task.task_id).status is TaskState.IN_PROGRESS
+    async with house.running() as executor:
+        await house.until(lambda: len(driver.requests) == 2)
+        await house.until(lambda: task.task_id in executor.attempts.running)
+        answer(house, executor, approved=True)
+        (ended,) = await house.ended(task.task_id)
+    assert (ended.status, driver.done) == (TaskState.COMPLETED, [{"command": "deploy"}])
+    assert len(questions(house)) == 1
+
+
+async def test_cancelling_does_not_wait_for_a_held_question(house: House) -> None:
+    """The pipe is let go at once, and nobody is asked for nothing any more."""
+    driver, task = ask(house)
+    async with house.running() as executor:
+        await house.until(lambda: len(questions(house)) == 1)
+        house.tasks.cancel(task.task_id, by="ann")
+        executor.wake()
+        (ended,) = await house.ended(task.task_id)
+    assert (ended.status, driver.done) == (TaskState.CANCELLED, [])
+    assert [row["status"] for row in questions(house)] == ["void"]
+
+
+async def test_cancelling_a_parked_task_takes_its_question_back(house: House) -> None:
+    """The row is void: an answer to it is refused."""
+    _, task = ask(house)
+    async with house.running(hold_s=0.05):
+        await house.until(lambda: house.tasks.get(task.task_id).status is TaskState.AWAITING_APPROVAL)
+    assert house.tasks.cancel(task.task_id, by="ann").status is TaskState.CANCELLED
+    assert [row["status"] for row in questions(house)] == ["void"]
+    assert not answer(house, None, approved=True)
