@@ -15,7 +15,10 @@ from proctor.config import Settings, load_settings
 if TYPE_CHECKING:
     from proctor.engine.executor import Executor
     from proctor.engine.tasks import Tasks
+    from proctor.gate.gate import Gate
     from proctor.store.database import Database
+    from proctor.tools.registry import Registry
+    from proctor.trace.redact import Redactor
     from proctor.trace.writer import TraceWriter
 
 __all__ = ["App", "open_app"]
@@ -49,11 +52,41 @@ class App:
     @cached_property
     def writer(self) -> TraceWriter:
         """The hand on the log."""
-        from proctor.trace.redact import Redactor
         from proctor.trace.writer import TraceWriter
 
-        redactor = Redactor(key=self.key, known=self.settings.secrets)
-        return TraceWriter(self.database, key=self.key, redactor=redactor)
+        return TraceWriter(self.database, key=self.key, redactor=self.redactor)
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """What takes secrets out of everything that is written or shown."""
+        from proctor.trace.redact import Redactor
+
+        return Redactor(key=self.key, known=self.settings.secrets)
+
+    @cached_property
+    def registry(self) -> Registry:
+        """Every tool there is."""
+        from proctor.tools.catalog import standard_registry
+
+        return standard_registry()
+
+    @cached_property
+    def gate(self) -> Gate:
+        """The one door every call passes."""
+        from proctor.gate.gate import Gate
+        from proctor.gate.rulebook import SettingsShelf
+        from proctor.gate.snapshots import Snapshots
+        from proctor.workspace.backups import Backups
+
+        backups = Backups(self.settings.paths.backups_dir, keep=self.settings.retention.count)
+        return Gate(
+            tools=self.registry,
+            database=self.database,
+            writer=self.writer,
+            redactor=self.redactor,
+            settings_for=SettingsShelf(self.settings, self.settings.environ).of,
+            snapshots=Snapshots(backups),
+        )
 
     @cached_property
     def tasks(self) -> Tasks:

@@ -17,6 +17,7 @@ MAX_MEDIAN = 10
 # The named boundaries: CLI main, request or frame handler, worker loop, driver. Each has a reason.
 BROAD_EXCEPTS = {
     "cli/main.py",  # every failure becomes one sentence
+    "gate/gate.py",  # driver: a tool's failure ends its own call, which is settled whatever it raised
     "engine/attempts.py",  # worker loop: a driver's bug ends its attempt, seen and charged, not the executor
     "engine/supervisor.py",  # worker loop and request handler: one caller's mistake is its own
     "trace/writer.py",  # worker loop: a failed batch fails its waiters, not the thread

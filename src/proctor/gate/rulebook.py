@@ -1,0 +1,73 @@
+"""Rules and settings of each workspace, read again only when one of the files they come from has changed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+from proctor.config import LOCAL_FILE, SHARED_FILE, Settings, load_settings
+from proctor.gate.policy import RuleSet, builtin_rules
+from proctor.gate.policy.settings import rules_of_workspace
+
+__all__ = ["RuleBook", "SettingsShelf"]
+
+T = TypeVar("T")
+MAX_KEPT: Final = 256
+_Stamp = tuple[tuple[int, int, int] | None, ...]
+
+
+class _Kept(Generic[T]):
+    """What was made of a workspace's files; safe for many threads."""
+
+    def __init__(self, make: Callable[[Path], T], files: tuple[str, ...]) -> None:
+        self._make, self._files = make, files
+        self._kept: dict[Path, tuple[_Stamp, T]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, workspace: Path) -> T:
+        """The value that holds now."""
+        stamp = tuple(_look(workspace / name) for name in self._files)
+        with self._lock:
+            kept = self._kept.get(workspace)
+        if kept is not None and kept[0] == stamp:
+            return kept[1]
+        value = self._make(workspace)
+        with self._lock:
+            if len(self._kept) >= MAX_KEPT:
+                self._kept.clear()
+            self._kept[workspace] = (stamp, value)
+        return value
+
+
+def _look(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+class RuleBook:
+    """The policy's rules by workspace."""
+
+    def __init__(self) -> None:
+        # Git's index too: whether the local file is the repository's own depends on it.
+        self._kept = _Kept(rules_of_workspace, (SHARED_FILE, LOCAL_FILE, ".git/index", ".git"))
+
+    def of(self, workspace: Path | None) -> RuleSet:
+        """The rules that hold there now."""
+        return builtin_rules() if workspace is None else self._kept.of(workspace)
+
+
+class SettingsShelf:
+    """The settings by workspace, as a process that serves many of them needs it."""
+
+    def __init__(self, own: Settings, environ: Mapping[str, str]) -> None:
+        self._own = own
+        self._kept = _Kept(lambda place: load_settings(place, environ), (SHARED_FILE, LOCAL_FILE, ".env"))
+
+    def of(self, workspace: Path | None) -> Settings:
+        """The settings that hold there now; without a workspace, those the process began with."""
+        return self._own if workspace is None else self._kept.of(workspace)
