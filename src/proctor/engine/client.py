@@ -30,6 +30,7 @@ LEAVE_SECONDS = 20.0
 AGAIN_SECONDS = 2.0
 MAX_TRIES = 5
 MAX_ANSWER = 1_000_000
+_STARTED: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +165,10 @@ def _start(settings: Settings) -> Hello:
 
 
 def _spawn(settings: Settings, complaint: Path) -> subprocess.Popen[bytes]:
+    # It outlives this process; when this one lives long, children that have ended are reaped here.
+    _STARTED[:] = [child for child in _STARTED if child.poll() is None]
     with complaint.open("wb") as errors:
-        return subprocess.Popen(
+        child = subprocess.Popen(
             [sys.executable, "-m", "proctor", "supervisor"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -174,3 +177,5 @@ def _spawn(settings: Settings, complaint: Path) -> subprocess.Popen[bytes]:
             env=dict(settings.environ),
             start_new_session=True,
         )
+    _STARTED.append(child)
+    return child

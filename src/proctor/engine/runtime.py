@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import sqlite3
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -113,6 +114,20 @@ def _alone(engine: sa.Engine) -> Iterator[None]:
             connection.execute(sa.select(sa.func.pg_advisory_unlock(ADVISORY_LOCK)))
 
 
+_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = weakref.WeakKeyDictionary()
+
+
+def _own_pool(loop: asyncio.AbstractEventLoop) -> None:
+    """Give the loop one capped pool for its life; it is shut down with the loop."""
+    if loop not in _pools:
+        _pools[loop] = ThreadPoolExecutor(MAX_THREADS, "proctor")
+        loop.set_default_executor(_pools[loop])
+
+
+async def _nothing() -> None:
+    """Leave the pool as it is."""
+
+
 def _status(dbos: DBOS, job: Job) -> Any:
     """The row of a waiting job, as DBOS itself builds it."""
     options: EnqueueOptions = {
@@ -149,17 +164,23 @@ class Runtime:
 
     async def start(self) -> None:
         """Launch DBOS. The executor id is unique: two processes with one id steal each other's work."""
+        _own_pool(asyncio.get_running_loop())
         self._engine = engine_database(self._url)
-        DBOS(config=self._config(self._engine))
+        dbos = DBOS(config=self._config(self._engine))
+        # DBOS would make its own pool the loop's default one, and end it under everybody else when it stops.
+        dbos._configure_asyncio_thread_pool = _nothing  # type: ignore[method-assign]
         with _alone(self._engine):
             DBOS.launch()
-        self._queue = await DBOS.register_queue_async(
+        self._queue = await asyncio.to_thread(self._register)
+        self._file = _file_of(self._engine) if self._engine.dialect.name == "sqlite" else None
+
+    def _register(self) -> Queue:
+        return DBOS.register_queue(
             QUEUE,
             worker_concurrency=self.workers,
             polling_interval_sec=POLL_SECONDS,
             on_conflict="always_update",
         )
-        self._file = _file_of(self._engine) if self._engine.dialect.name == "sqlite" else None
 
     def intact(self) -> bool:
         """Whether the file that DBOS holds open is still the one at its path."""
@@ -184,8 +205,6 @@ class Runtime:
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1, "proctor-dbos-stop") as leaving:
             await loop.run_in_executor(leaving, DBOS.destroy)
-        # DBOS made its own pool the loop's default and has shut it down; give the loop another one.
-        loop.set_default_executor(ThreadPoolExecutor(MAX_THREADS, "proctor"))
         if self._engine is not None:
             self._engine.dispose()
 
