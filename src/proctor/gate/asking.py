@@ -127,13 +127,13 @@ class Asking:
     def _stand(
         self, entry: Entry, ask: Ask, question: approvals.Question, connection: sa.Connection
     ) -> tuple[approvals.Standing | None, list[Draft]]:
-        """In one transaction: a grant (None), an earlier answer, an open question, or a new one."""
+        """In one transaction: an earlier answer, a grant (None), an open question, or a new one."""
         now = self._clock.now()
-        if self._granted(connection, entry, ask, now) is not None:
-            return None, []
         standing, drafts = approvals.find_standing(connection, question, now)
         if standing is not None and standing.status != "pending":
-            return standing, drafts
+            return standing, drafts  # the answer to this very act goes before what holds for its class
+        if self._granted(connection, entry, ask, now) is not None:
+            return None, drafts
         refusal = leases.check(
             connection, path_of(entry, self._settings_for(entry.call.rules_from), now), wish_of(entry)
         )

@@ -30,6 +30,7 @@ __all__ = [
     "IdempotencyConflictError",
     "content_hash",
     "find_row",
+    "finish",
     "kept_result",
     "open_row",
     "reap_dead",
@@ -215,6 +216,12 @@ def save(connection: sa.Connection, entry: Entry, before: Mapping[str, Any] | No
         )
     )
     return call.call_id
+
+
+def finish(connection: sa.Connection, call_id: str, lease_id: str, values: Mapping[str, Any]) -> None:
+    """Write a call's end, unless it was given up for dead and begun again under another lease."""
+    own = sa.and_(calls.c.call_id == call_id, calls.c.lease_id == lease_id)
+    connection.execute(calls.update().where(own).values(dict(values)))
 
 
 def kept_result(output: Mapping[str, Any]) -> dict[str, Any] | None:

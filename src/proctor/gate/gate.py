@@ -416,7 +416,7 @@ class Gate:
             "code": error.code[:50] if error else None,
             "error": self._redactor.text(error.message)[: calls.MAX_ERROR] if error else None,
         }
-        calls.save(connection, entry, {"call_id": opened.call_id}, **values)
+        calls.finish(connection, opened.call_id, opened.held.lease_id, values)
         return [end_draft(opened, output, duration_ms, used), *lines(entry, reached)]
 
     async def _refuse(self, entry: Entry, error: CallError, *, event: str = "tool_call_error") -> CallResult:
