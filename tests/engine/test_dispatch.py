@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proctor.engine import dispatch as module
-from proctor.engine.dispatch import Desk, backoff, dispatch, expire_approvals
+from proctor.engine.dispatch import Desk, backoff, dispatch
+from proctor.gate.approvals import expire_approvals
 from proctor.protocol.states import TASK, TaskState
 from proctor.store.database import Database
 from proctor.store.tables import approvals, controls, task_queue

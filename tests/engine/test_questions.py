@@ -9,8 +9,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from proctor.engine.executor import Executor
-from proctor.engine.questions import answer_approval
 from proctor.engine.tasks import NewTask, Task
+from proctor.gate.approvals import answer_approval
 from proctor.protocol.states import TaskState
 from proctor.store.tables import approvals, attempts, events
 from tests.engine.asking import AskingDriver

@@ -21,7 +21,7 @@ from proctor.protocol.ids import new_id
 from proctor.protocol.states import TASK, TaskState
 from proctor.store.tables import approvals, controls, task_queue
 
-__all__ = ["Desk", "Handover", "ReadyJob", "backoff", "could_run", "dispatch", "expire_approvals", "waiting"]
+__all__ = ["Desk", "Handover", "ReadyJob", "backoff", "could_run", "dispatch", "waiting"]
 
 BATCH = 500
 MAX_SCAN = 10_000
@@ -309,27 +309,3 @@ def _free_slots(connection: sa.Connection, desk: Desk) -> dict[str, int]:
     )
     busy: dict[str, int] = {name: count for name, count in connection.execute(query) if name}
     return {agent: slots - busy.get(agent, 0) for agent, slots in desk.slots.items()}
-
-
-def expire_approvals(connection: sa.Connection, now: datetime) -> tuple[int, list[Draft]]:
-    """Mark what nobody answered in time; it is neither denied nor run, it waits for a person."""
-    late = sa.and_(approvals.c.status == "pending", approvals.c.expires_at <= now)
-    found = connection.execute(approvals.select().where(late).limit(BATCH)).mappings().all()
-    if not found:
-        return 0, []
-    ids = [row["approval_id"] for row in found]
-    connection.execute(approvals.update().where(approvals.c.approval_id.in_(ids)).values(status="timeout"))
-    drafts = [
-        Draft(
-            trace_id=row["trace_id"],
-            event="approval_timeout",
-            kind=EventKind.CANONICAL,
-            status=EventStatus.WARNING,
-            task_id=row["task_id"],
-            session_id=row["session_id"],
-            tool_name=row["tool_name"],
-            details={"approval_id": row["approval_id"]},
-        )
-        for row in found
-    ]
-    return len(found), drafts

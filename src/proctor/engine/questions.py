@@ -11,21 +11,21 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import sqlalchemy as sa
 
 from proctor.agents.driver import AgentEvent
 from proctor.engine.claims import Claim
 from proctor.engine.patience import patiently
-from proctor.protocol.events import ActorKind, Draft, EventKind, EventStatus
+from proctor.protocol.events import Draft, EventKind, EventStatus
 from proctor.protocol.ids import new_id
 from proctor.protocol.ports import Clock
 from proctor.store.database import Database
 from proctor.store.tables import approvals
 from proctor.trace.writer import TraceWriter
 
-__all__ = ["APPROVAL_HOURS", "HOLD_SECONDS", "OpenQuestions", "answer_approval"]
+__all__ = ["APPROVAL_HOURS", "HOLD_SECONDS", "OpenQuestions"]
 
 APPROVAL_HOURS = 24
 HOLD_SECONDS = 600.0
@@ -137,39 +137,6 @@ class OpenQuestions:
         query = sa.select(approvals.c.approval_id, approvals.c.status).where(approvals.c.approval_id.in_(ids))
         with self._database.read() as connection:
             return {row.approval_id: row.status for row in connection.execute(query)}
-
-
-def answer_approval(
-    connection: sa.Connection, approval_id: str, *, approved: bool, by: str, reason: str, now: datetime
-) -> tuple[bool, list[Draft]]:
-    """Write a person's answer; False when it was answered or expired before."""
-    open_ = sa.and_(
-        approvals.c.approval_id == approval_id, approvals.c.status == "pending", approvals.c.expires_at > now
-    )
-    status = "approved" if approved else "rejected"
-    changed = connection.execute(
-        approvals.update()
-        .where(open_)
-        .values(status=status, answered_by=by, answered_at=now, answer_reason=reason)
-    )
-    if changed.rowcount != 1:
-        return False, []
-    row = (
-        connection.execute(approvals.select().where(approvals.c.approval_id == approval_id)).mappings().one()
-    )
-    draft = Draft(
-        trace_id=row["trace_id"],
-        event="approval_received",
-        kind=EventKind.CANONICAL,
-        status=EventStatus.SUCCESS if approved else EventStatus.WARNING,
-        actor=ActorKind.HUMAN,
-        actor_name=by,
-        task_id=row["task_id"],
-        session_id=row["session_id"],
-        tool_name=row["tool_name"],
-        details={"approval_id": approval_id, "approved": approved, "reason": reason},
-    )
-    return True, [draft]
 
 
 def _asked(claim: Claim, approval_id: str, tool: str) -> Draft:

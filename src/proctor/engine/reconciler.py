@@ -14,11 +14,13 @@ import sqlalchemy as sa
 from loguru import logger
 
 from proctor.engine.attempts import Attempts
-from proctor.engine.dispatch import Desk, Handover, could_run, dispatch, expire_approvals
+from proctor.engine.dispatch import Desk, Handover, could_run, dispatch
 from proctor.engine.liveness import Lease
 from proctor.engine.questions import OpenQuestions
 from proctor.engine.runtime import Job, Runtime
 from proctor.engine.tasks import Task, draft_of
+from proctor.gate.approvals import expire_approvals
+from proctor.gate.calls import reap_dead
 from proctor.protocol.events import Draft, EventStatus
 from proctor.protocol.ports import Clock
 from proctor.protocol.states import TaskState
@@ -101,8 +103,15 @@ class Reconciler:
             return list(connection.execute(query).scalars())
 
     async def _expire(self) -> None:
+        """Close what nobody answered in time, and charge calls whose process is gone."""
         now = self._clock.now()
-        await self._writer.transact_async(lambda c: expire_approvals(c, now))
+
+        def change(connection: sa.Connection) -> tuple[int, list[Draft]]:
+            expired, drafts = expire_approvals(connection, now)
+            reaped, more = reap_dead(connection, now)
+            return expired + reaped, [*drafts, *more]
+
+        await self._writer.transact_async(change)
 
     async def _take_over(self) -> None:
         """Put the work of dead executors back into the queue; DBOS's claim admits one runner."""

@@ -240,10 +240,11 @@ def _state(row: Mapping[Any, Any], now: datetime) -> str:
 
 def _equal(connection: sa.Connection, row: Mapping[Any, Any], now: datetime) -> list[str]:
     """Open questions about exactly the same act on the same ground."""
-    if not row["bound_to"]:
-        return []
+    if not row["content_hash"]:
+        return []  # an agent's own question: nobody compared the grounds
     same = sa.and_(
         approvals.c.bound_to == row["bound_to"],
+        approvals.c.content_hash == row["content_hash"],
         approvals.c.tool_name == row["tool_name"],
         approvals.c.status == "pending",
         approvals.c.expires_at > now,
