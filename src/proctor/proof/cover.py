@@ -1,8 +1,8 @@
-"""Which changed lines the evidence really executed: Python by a tracer of ours, JavaScript by V8, else unknown.
+"""Which changed lines the evidence really executed: Python and bash by a tracer, JavaScript by V8, else unknown.
 
-The tracer is put before the project's own start-up by PYTHONPATH; it looks at the changed files alone and writes
-each line once, at once, so that a killed process loses nothing. It costs next to nothing from Python 3.12 on; below
-that it works by `sys.settrace` and only when asked. Who measures differently (or not at all) gives "unknown".
+The tracer is put before the project's own start-up by PYTHONPATH (bash: BASH_ENV); it looks at the changed files alone
+and writes each line at once, so that a killed process loses nothing. It costs next to nothing from Python 3.12 on;
+below that, and in bash, it works only when asked. Who measures differently (or not at all) gives "unknown".
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ __all__ = ["Coverage", "cover_environment", "prepare_tracer", "read_coverage"]
 
 PYTHON = (".py",)
 SCRIPT = (".js", ".mjs", ".cjs")
+SHELL = (".sh", ".bash")
 _TRACER = '''\
 """Placed here by Proctor: tells which lines of the changed files were executed."""
 import os
@@ -85,6 +86,13 @@ def _begin():
 
 _begin()
 '''
+_BASH = r"""# Placed here by Proctor: tells which lines of scripts were executed.
+if [ -n "$PROCTOR_COVER_SH" ]; then
+  exec {BASH_XTRACEFD}>>"$PROCTOR_COVER_SH"
+  PS4='+proctor:${PWD}:${BASH_SOURCE}:${LINENO}: '
+  set -x
+fi
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +118,15 @@ class Coverage:
 
 
 def prepare_tracer(home: Path) -> Path:
-    """Write the tracer where runs can read it; an equal one is left as it is."""
+    """Write the tracers where runs can read them; equal ones are left as they are."""
     folder = home / "tracer"
-    place = folder / "sitecustomize.py"
-    if not place.is_file() or place.read_text() != _TRACER:
-        folder.mkdir(parents=True, exist_ok=True)
-        partly = folder / "sitecustomize.new"
-        partly.write_text(_TRACER)
-        partly.replace(place)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in (("sitecustomize.py", _TRACER), ("bash.sh", _BASH)):
+        place = folder / name
+        if not place.is_file() or place.read_text() != text:
+            partly = folder / f"{name}.new"
+            partly.write_text(text)
+            partly.replace(place)
     return folder
 
 
@@ -133,6 +142,8 @@ def cover_environment(
         found["PYTHONPATH"] = f"{tracer}:{pythonpath}" if pythonpath else tracer
         if trace:
             found["PROCTOR_COVER_TRACE"] = "1"
+    if trace and any(path.endswith(SHELL) for path in chosen):
+        found |= {"BASH_ENV": f"{tracer}/bash.sh", "PROCTOR_COVER_SH": "{out}/bash-lines"}
     if any(path.endswith(SCRIPT) for path in chosen):
         found["NODE_V8_COVERAGE"] = "{out}/v8"
     return found
@@ -143,6 +154,7 @@ def read_coverage(
 ) -> Coverage:
     """Compare what was executed with the changed lines; `root` is the repository as the command saw it."""
     python = _python_lines(files.get("python-lines"), root)
+    shell = files.get("bash-lines")
     scripts = [data for name, data in sorted(files.items()) if name.startswith("v8/")]
     executed: dict[str, tuple[int, ...]] = {}
     missed: dict[str, tuple[int, ...]] = {}
@@ -153,6 +165,8 @@ def read_coverage(
         able: set[int] = set()
         if source is not None and path.endswith(PYTHON) and python is not None:
             able, ran = _executable(source) & set(lines), python.get(path, set())
+        elif source is not None and path.endswith(SHELL) and shell is not None:
+            able, ran = _shell_able(source) & set(lines), _shell_lines(shell, path, root)
         elif source is not None and path.endswith(SCRIPT) and scripts:
             able = _worded(source) & set(lines)
             ran = _script_lines(scripts, f"{root}/{path}", source, able)
@@ -164,6 +178,32 @@ def read_coverage(
         if lost := sorted(able - ran):
             missed[path] = tuple(lost)
     return Coverage(executed, missed, tuple(unknown))
+
+
+_TRACED = re.compile(r"^\++proctor:(?P<place>[^:\n]*):(?P<file>[^:\n]*):(?P<line>\d+): ", re.MULTILINE)
+_STRUCTURE = re.compile(
+    r"^\s*(?:fi|done|else|then|do|esac|;;|[{}]|in|[\w-]+\s*\(\)\s*\{?|function\b.*)[\s;]*$"
+)
+
+
+def _shell_lines(data: bytes, path: str, root: str) -> set[int]:
+    found: set[int] = set()
+    for row in _TRACED.finditer(data.decode("utf-8", "replace")):
+        name = row["file"].removeprefix("./")
+        full = name if name.startswith("/") else f"{row['place']}/{name}"
+        # A script may have left the directory its name was relative to.
+        if full == f"{root}/{path}" or (not name.startswith("/") and path == name):
+            found.add(int(row["line"]))
+    return found
+
+
+def _shell_able(source: bytes) -> set[int]:
+    """Lines of a script that begin a command: no structure alone, no continuation of the line above."""
+    lines = source.decode("utf-8", "replace").split("\n")
+    goes_on = {
+        number + 1 for number, line in enumerate(lines, 1) if line.rstrip().endswith(("\\", "|", "&&", "||"))
+    }
+    return {number for number in _worded(source) - goes_on if not _STRUCTURE.match(lines[number - 1])}
 
 
 def _python_lines(data: bytes | None, root: str) -> dict[str, set[int]] | None:

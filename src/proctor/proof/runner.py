@@ -29,9 +29,10 @@ from proctor.workspace.checkout import Checkout, CheckoutPool
 from proctor.workspace.trees import Trees
 from proctor.workspace.worktree import delete_tree
 
-__all__ = ["NotConfinedError", "PermitSource", "Run", "Runner"]
+__all__ = ["TRACER", "NotConfinedError", "PermitSource", "Run", "Runner"]
 
 NEUTRAL = "/run/proctor"
+TRACER = f"{NEUTRAL}/tracer"
 _CAP = 8 << 20  # of one results file
 _FILES = 200  # results files read back
 
@@ -68,6 +69,7 @@ class Run:
     missing: tuple[str, ...]
     lent: tuple[str, ...]
     rerooted: bool
+    place: str  # the repository's root as the command saw it
     stage: str = "command"  # or "setup": the command itself was never reached
     files: Mapping[str, bytes] = field(default_factory=dict)
     leftovers: int = 0
@@ -145,12 +147,13 @@ class Runner:
         seconds = self.surroundings.limits.seconds or 3600.0
         async with self._permits(line, workspace=self.trees.root, seconds=seconds) as permit:
             result = await run_confined(spec, permit=permit)
-        return _facts(checkout, line, result, lent, rerooted=not self.placed)
+        place = str(self.trees.root if self.placed else checkout.path)
+        return _facts(checkout, line, result, lent, place=place, rerooted=not self.placed)
 
     def _spec(
         self, checkout: Checkout, lent: Borrowed, line: str, cwd: str, extra: Mapping[str, str]
     ) -> Spec:
-        root, around = self.trees.root, self.surroundings
+        root, around, tracer = self.trees.root, self.surroundings, self.trees.home / "tracer"
         out = checkout.path.parent / "out"
         env = {**around.env, **extra}
         path = env.get("PATH", os.defpath)
@@ -166,6 +169,7 @@ class Runner:
                 Placed(str(self.trees.objects), f"{NEUTRAL}/objects"),
                 Placed(str(self.trees.store), f"{NEUTRAL}/own"),
                 Placed(str(out), f"{NEUTRAL}/out", writable=True),
+                *([Placed(str(tracer), TRACER)] if tracer.is_dir() else []),
                 *(Placed(str(root / name), str(root / name)) for name in lent.directories),
             ]
             env = {name: value.replace("{out}", f"{NEUTRAL}/out") for name, value in env.items()}
@@ -175,7 +179,7 @@ class Runner:
         _link_lent(root, checkout.path, lent)
         env = {name: _reroot(value.replace("{out}", str(out)), root, here) for name, value in env.items()}
         argv = shell_argv(_reroot(line, root, here), path=path)
-        objects = (str(self.trees.objects), str(self.trees.store))
+        objects = (str(self.trees.objects), str(self.trees.store), str(tracer))
         readable = (*around.readable, *objects, *(str(root / name) for name in lent.directories))
         writable = (here, str(out))
         place = cwd if cwd and not cwd.startswith(str(root)) else here
@@ -217,7 +221,9 @@ def _reroot(text: str, root: Path, here: str) -> str:
     return re.sub(re.escape(str(root)) + r"(?![\w.-])", lambda _match: here, text)
 
 
-def _facts(checkout: Checkout, line: str, result: Result, lent: Borrowed, *, rerooted: bool) -> Run:
+def _facts(
+    checkout: Checkout, line: str, result: Result, lent: Borrowed, *, place: str, rerooted: bool
+) -> Run:
     return Run(
         tree=checkout.tree,
         head=checkout.head,
@@ -231,6 +237,7 @@ def _facts(checkout: Checkout, line: str, result: Result, lent: Borrowed, *, rer
         missing=result.sandbox.missing,
         lent=lent.directories,
         rerooted=rerooted,
+        place=place,
         leftovers=result.leftovers,
     )
 

@@ -163,7 +163,7 @@ def _by_code(exit_code: int, text: str, context: Context) -> TestRun:
 
 _TELLING: Final = re.compile(
     r"Traceback \(most recent call last\)|\b\w*Error\b|not found|No such file|Cannot find module|cannot (?:open|access)|"
-    r"command not found|Permission denied"
+    r"command not found|Permission denied|No module named"
 )
 
 

@@ -18,7 +18,7 @@ _MISSING: Final = tuple(
     re.compile(pattern)
     for pattern in (
         r"cannot import name '([\w.]+)'",
-        r"No module named '([\w.]+)'",
+        r"No module named '?([\w.]+)'?",
         r"module '[\w.]+' has no attribute '(\w+)'",
         r"type object '\w+' has no attribute '(\w+)'",
         r"'(?!NoneType)\w+' object has no attribute '(\w+)'",
@@ -48,7 +48,7 @@ _MISSING: Final = tuple(
 _SURROUNDINGS: Final = re.compile(
     r"\b(?:ModuleNotFoundError|ImportError|MemoryError|SyntaxError|IndentationError|ConnectionRefusedError|ConnectionError|"
     r"fixture '\w+' not found|command not found|ECONNREFUSED|EADDRINUSE|ENOSPC|No space left|Killed|Segmentation fault|"
-    r"core dumped|could not compile|build failed|setup failed|MODULE_NOT_FOUND|ERR_MODULE_NOT_FOUND|Cannot find module|"
+    r"core dumped|could not compile|build failed|setup failed|MODULE_NOT_FOUND|ERR_MODULE_NOT_FOUND|Cannot find module|No module named|"
     r"Permission denied|INTERNALERROR|Could not connect|Name or service not known|Temporary failure in name resolution)"
 )
 _FILES: Final = re.compile(

@@ -1,0 +1,170 @@
+"""What is to be judged: a commit, a range, a branch, or work that is not committed, as two trees and the change between.
+
+Invariant: everything later works on these trees alone; nothing looks at the user's checkout again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from proctor.proof.change import Change, ChangedFile
+from proctor.proof.diff import Diff, FileDiff, parse_diff
+from proctor.proof.kinds import FileKind, file_kind
+from proctor.protocol.errors import UsageError
+from proctor.workspace.trees import Trees
+
+__all__ = ["Parts", "Subject", "change_between", "find_subject", "judges_in", "parts_of"]
+
+MAX_FILES: Final = 400
+MAX_TEXT: Final = 1 << 20
+_HELPERS: Final = ("conftest.py",)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Two trees with the commits their git shows; `base` is empty for the first commit of a history."""
+
+    label: str
+    base: str
+    base_tree: str
+    head: str
+    tree: str
+    message: str = ""
+    committed: bool = True
+
+    @property
+    def base_head(self) -> str:
+        """The commit the leg before shows; a first commit has nothing before it but itself."""
+        return self.base or self.head
+
+
+def find_subject(
+    trees: Trees, ref: str | None = None, *, base: str | None = None, base_branch: str | None = None,
+    staged: bool = False, uncommitted: bool = False,
+) -> Subject:  # fmt: skip
+    """Find what was meant; without a word it is work that is not committed, else the branch against its base."""
+    if ref is not None and (staged or uncommitted):
+        raise UsageError(message="Name a revision, or --staged, or --uncommitted; not both.")
+    if not trees.has_commits():
+        raise UsageError(
+            message="This repository has no commit yet, so there is nothing to compare with. Commit first."
+        )
+    if ref is None and not staged and not uncommitted:
+        uncommitted = trees.uncommitted() != trees.tree("HEAD")
+    if staged or uncommitted:
+        return _worked(trees, base, staged=staged)
+    ref = ref or "HEAD"
+    if ".." in ref:
+        first, _, last = ref.replace("...", "..").partition("..")
+        base, ref = base or first or "HEAD", last or "HEAD"
+    head = trees.commit(ref)
+    start = trees.commit(base) if base else _parting(trees, head, base_branch)
+    base_tree = trees.tree(start) if start else trees.empty()
+    return Subject(ref, start or "", base_tree, head, trees.tree(head), _messages(trees, start, head))
+
+
+def _worked(trees: Trees, base: str | None, *, staged: bool) -> Subject:
+    head = trees.commit("HEAD")
+    start = trees.commit(base) if base else head
+    label = "staged work" if staged else "uncommitted work"
+    return Subject(label, start, trees.tree(start), head, trees.uncommitted(staged=staged), committed=False)
+
+
+def _parting(trees: Trees, head: str, base_branch: str | None) -> str | None:
+    """Where a branch left its base; on the base itself the commit before; None for the very first commit."""
+    for name in filter(None, (base_branch, f"origin/{base_branch}" if base_branch else None)):
+        found = trees.git.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        if found.returncode == 0:
+            parted = trees.merge_base(found.stdout.strip(), head)
+            if parted is not None and parted != head:
+                return parted
+    before = trees.git.run("rev-parse", "--verify", "--quiet", f"{head}~1^{{commit}}")
+    return before.stdout.strip() if before.returncode == 0 else None
+
+
+def _messages(trees: Trees, start: str | None, head: str) -> str:
+    scope = [f"{start}..{head}"] if start else [head]
+    return trees.git("log", "--format=%B", "--max-count=1", *scope, "--")[:10_000]
+
+
+def change_between(trees: Trees, old: str, new: str) -> Change:
+    """The change as the static checks want it; what is binary, too long or too much is listed as unread."""
+    diff = parse_diff(trees.diff(old, new))
+    files: list[ChangedFile] = []
+    unread: list[str] = []
+    for file in diff.files:
+        read = None if file.binary or len(files) >= MAX_FILES else _read(trees, file, old, new)
+        if read is None:
+            unread.append(file.path)
+        else:
+            files.append(read)
+    return Change(tuple(files), diff, tuple(unread))
+
+
+def _read(trees: Trees, file: FileDiff, old: str, new: str) -> ChangedFile | None:
+    before = _text(trees, old, file.old_path)
+    after = _text(trees, new, file.new_path)
+    if (file.old_path and before is None) or (file.new_path and after is None):
+        return None
+    return ChangedFile(file.path, before, after)
+
+
+def _text(trees: Trees, tree: str, path: str | None) -> str | None:
+    data = trees.blob(tree, path, cap=MAX_TEXT) if path else None
+    return None if data is None else data.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The changed paths by what they do in a proof."""
+
+    tests: tuple[str, ...]
+    source: tuple[str, ...]
+    rest: tuple[str, ...]
+
+    def without(self, judges: Sequence[str], *, tests: Sequence[str]) -> Parts:
+        """The same without files that judge the change; new ones travel to the base as tests do."""
+        source = tuple(path for path in self.source if path not in judges)
+        rest = tuple(path for path in self.rest if path not in judges)
+        return Parts((*self.tests, *tests), source, rest)
+
+
+def parts_of(diff: Diff) -> Parts:
+    """Part the paths: tests travel to the base, source is what is judged, the rest goes with neither.
+
+    Where no source was changed, settings and checks are what the change is about.
+    """
+    paths = sorted({path for file in diff.files for path in (file.old_path, file.new_path) if path})
+    kinds = {path: _part(path) for path in paths}
+    tests = tuple(path for path in paths if kinds[path] is FileKind.TEST)
+    source = tuple(p for p in paths if kinds[p] in {FileKind.SOURCE, FileKind.UI, FileKind.OTHER})
+    if not source:
+        source = tuple(path for path in paths if kinds[path] in {FileKind.CONFIG, FileKind.CHECK})
+    rest = tuple(path for path in paths if path not in {*tests, *source})
+    return Parts(tests, source, rest)
+
+
+def _part(path: str) -> FileKind:
+    return FileKind.TEST if path.rsplit("/", 1)[-1] in _HELPERS else file_kind(path)
+
+
+_JUDGES: Final = re.compile(
+    r"(?:^|/)(?:[^/]+\.(?:sh|bash|zsh|mk)|(?:GNU)?[Mm]akefile|justfile|[^/]*(?:verify|check|valid)[^/]*)$"
+)
+
+
+def judges_in(commands: Sequence[str], paths: Sequence[str]) -> tuple[str, ...]:
+    """Changed files that the commands themselves run as judges: scripts and makefiles they name, not the code they try.
+
+    A change must not bring its own judge: the base's version decides.
+    """
+    words = {
+        word.strip("\"'").removeprefix("./") for line in commands for word in re.split(r"[\s;&|()=]+", line)
+    }
+    if any(word == "make" or word.endswith("/make") for word in words):
+        words |= {"Makefile", "makefile", "GNUmakefile"}
+    named = [path for path in paths if path in words or any(word.endswith(f"/{path}") for word in words)]
+    return tuple(path for path in named if _JUDGES.search(path) and file_kind(path) is not FileKind.TEST)
