@@ -68,7 +68,7 @@ class App:
         """Every tool there is."""
         from proctor.tools.catalog import standard_registry
 
-        return standard_registry()
+        return standard_registry("pwsh" if self.settings.shell == "pwsh" else "bash")
 
     @cached_property
     def gate(self) -> Gate:

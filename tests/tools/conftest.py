@@ -1,71 +1,107 @@
-"""A desk at which tests call tools: a workspace, databases, and a permit for every call."""
+"""A desk at which tests call tools through the real gate: a workspace, a database, and who asks."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proctor.config import Settings, load_settings
-from proctor.gate.context import Context, ProgressCallback
+from proctor.gate.context import ProgressCallback
+from proctor.gate.gate import Gate
+from proctor.gate.rulebook import SettingsShelf
+from proctor.gate.snapshots import Snapshots
+from proctor.protocol.errors import NotFoundError, ProctorError, RefusedError, UnavailableError, UsageError
 from proctor.protocol.events import ActorKind
-from proctor.protocol.tools import Actor, Call
+from proctor.protocol.ids import new_id
+from proctor.protocol.tools import Actor, Call, CallResult
 from proctor.sandbox.process import close_idle_keepers
 from proctor.store.database import Database
-from proctor.testing.permits import permit_for_tests
 from proctor.tools.catalog import standard_registry
 from proctor.tools.registry import Registry
 from proctor.trace.writer import TraceWriter
+from proctor.workspace.backups import Backups
 from tests.trace.support import KEY, REDACTOR
+
+__all__ = ["AGENT", "HUMAN", "Desk", "FailedError", "MakeDesk"]
 
 HUMAN = Actor(ActorKind.HUMAN, "david")
 AGENT = Actor(ActorKind.AGENT, "SOLACE")
 
 
+class FailedError(ProctorError):
+    """{code}: {message}"""
+
+
+class _RefusedError(FailedError, RefusedError):
+    """{code}: {message}"""
+
+
+class _MissingError(FailedError, NotFoundError):
+    """{code}: {message}"""
+
+
+class _UsageError(FailedError, UsageError):
+    """{code}: {message}"""
+
+
+class _AwayError(FailedError, UnavailableError):
+    """{code}: {message}"""
+
+
+_KINDS: dict[int, type[FailedError]] = {5: _RefusedError, 4: _MissingError, 2: _UsageError, 6: _AwayError}
+
+
 @dataclass
 class Desk:
-    """Calls handlers as the gate does, without its rules: the families are tested here, the gate elsewhere."""
+    """Calls tools as a door does; what the gate answers with an error is raised as one of its kind."""
 
     registry: Registry
     settings: Settings
     database: Database
     writer: TraceWriter
+    gate: Gate
     root: Path
+    trace_id: str = field(default_factory=lambda: new_id("trace"))
 
-    async def call(
+    async def result(
         self,
         tool_name: str,
         /,
         *,
         actor: Actor = HUMAN,
         adapter: str = "real",
+        profile: str = "standard",
         cancel: asyncio.Event | None = None,
         progress: ProgressCallback | None = None,
         root: Path | None = None,
         **inputs: Any,
-    ) -> dict[str, Any]:
-        """Parse, judge nothing, run; give the output as JSON has it."""
-        tool = self.registry.find(tool_name)
-        parsed = self.registry.parse(tool, inputs)
-        if tool.touches is not None:
-            assert tool.touches(parsed) is not None
-        extra: dict[str, Any] = {"progress": progress} if progress is not None else {}
-        context = Context(
-            call=Call(tool=tool.name, inputs=inputs, actor=actor, workspace=root or self.root),
-            permit=permit_for_tests(tool.name, actor=actor.kind, single_use=tool.single_use),
-            settings=self.settings,
-            database=self.database,
-            writer=self.writer,
-            cancel=cancel or asyncio.Event(),
-            **extra,
+    ) -> CallResult:
+        """Pass the gate and give its whole answer."""
+        call = Call(
+            tool=tool_name,
+            inputs=inputs,
+            actor=actor,
+            profile=profile,
+            adapter=adapter,
+            workspace=root or self.root,
+            trace_id=self.trace_id,
         )
-        output = await tool.handlers[adapter](context, parsed)
-        assert isinstance(output, tool.output)
-        return output.model_dump(mode="json")
+        return await self.gate.run(call, cancel=cancel, progress=progress)
+
+    async def call(self, tool_name: str, /, **words: Any) -> dict[str, Any]:
+        """Pass the gate and give the output; raises what went wrong."""
+        done = await self.result(tool_name, **words)
+        if done.error is not None:
+            kind = _KINDS.get(done.error.exit_code, FailedError)
+            raise kind(code=done.error.code, message=done.error.message)
+        assert done.output is not None
+        assert done.simulated == done.output["simulated"]
+        return dict(done.output)
 
 
 @pytest.fixture
@@ -91,7 +127,16 @@ def make_desk(workspace: Path) -> Iterator[MakeDesk]:
         writer = TraceWriter(database, key=KEY, redactor=REDACTOR)
         writers.append(writer)
         settings = load_settings(workspace)
-        return Desk(standard_registry(), settings, database, writer, workspace)
+        registry = standard_registry()
+        gate = Gate(
+            tools=registry,
+            database=database,
+            writer=writer,
+            redactor=REDACTOR,
+            settings_for=SettingsShelf(settings, settings.environ).of,
+            snapshots=Snapshots(Backups(settings.paths.backups_dir)),
+        )
+        return Desk(registry, settings, database, writer, gate, workspace)
 
     yield make
     for writer in writers:

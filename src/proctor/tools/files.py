@@ -11,21 +11,30 @@ import codecs
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
     field_validator,
-    model_serializer,
 )
 
 from proctor.gate.context import Context
 from proctor.protocol.errors import NotFoundError, ProctorError
 from proctor.protocol.tools import Reads, SideEffect, Tool, Touch, Writes
-from proctor.tools.models import MARK, Moment, PathText, ToolInput, ToolOutput, disk_errors, moment_of, now
+from proctor.tools.models import (
+    MARK,
+    Moment,
+    PathText,
+    ToolInput,
+    ToolOutput,
+    disk_errors,
+    json_text,
+    moment_of,
+    now,
+    to_its_end,
+)
 from proctor.tools.registry import declare
 from proctor.workspace.files import READ_CAP, FileContent, ListedEntry, Root
 
@@ -98,6 +107,11 @@ class ListIn(ToolInput):
     limit: int = Field(default=LIST_DEFAULT, ge=1, le=LIST_MOST, description="List no more than this.")
 
 
+def _missing(value: object) -> bool:
+    """Leave out what this kind of entry does not have."""
+    return value is None
+
+
 class FileEntry(BaseModel):
     """One name; links are named, never followed."""
 
@@ -107,18 +121,14 @@ class FileEntry(BaseModel):
     name: str
     type: str = Field(description="file, directory, symlink, pipe, socket, device or other.")
     is_dir: bool
-    size: int | None = Field(default=None, description="In bytes; files only.")
+    size: int | None = Field(default=None, exclude_if=_missing, description="In bytes; files only.")
     size_bytes: int
     modified: Moment
     last_modified: Moment
-    target: str | None = Field(default=None, description="Where a link points.")
-    problem: str | None = Field(default=None, description="Why a directory was not walked into.")
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what this kind of entry does not have."""
-        every: dict[str, Any] = handler(self)
-        return {name: value for name, value in every.items() if value is not None}
+    target: str | None = Field(default=None, exclude_if=_missing, description="Where a link points.")
+    problem: str | None = Field(
+        default=None, exclude_if=_missing, description="Why a directory was not walked into."
+    )
 
 
 class ListOut(ToolOutput):
@@ -144,8 +154,8 @@ def _read_now(context: Context, call: ReadIn) -> ReadOut:
     text = _text(found)
     whole = None if found.truncated else hashlib.sha256(found.data).hexdigest()
     return ReadOut(
-        path=_json_text(found.path),
-        file_path=_json_text(found.path),
+        path=json_text(found.path),
+        file_path=json_text(found.path),
         content=_marker(found) if text is None else text,
         content_hash=whole,
         size_bytes=found.size,
@@ -166,7 +176,7 @@ def _text(found: FileContent) -> str | None:
 
 
 def _marker(found: FileContent) -> str:
-    return f"[BINARY FILE: {_json_text(found.path)}, Size: {found.size} bytes]"
+    return f"[BINARY FILE: {json_text(found.path)}, Size: {found.size} bytes]"
 
 
 async def _read_mock(_context: Context, call: ReadIn) -> ReadOut:
@@ -186,8 +196,7 @@ async def _read_mock(_context: Context, call: ReadIn) -> ReadOut:
 
 
 async def _write(context: Context, call: WriteIn) -> WriteOut:
-    # A thread cannot be cancelled half-way: the write is whole or not at all.
-    return await asyncio.to_thread(_write_now, context, call)
+    return await to_its_end(lambda: _write_now(context, call))
 
 
 def _write_now(context: Context, call: WriteIn) -> WriteOut:
@@ -277,7 +286,7 @@ class _Walk:
 
     def _mark(self, place: str, problem: str) -> None:
         """Say at the directory's own line why it was not walked into."""
-        shown = _json_text(place)
+        shown = json_text(place)
         for index, entry in enumerate(self.found):
             if entry.path == shown:
                 self.found[index] = entry.model_copy(update={"problem": problem[:200]})
@@ -289,7 +298,7 @@ def _name(entry: ListedEntry) -> str:
 
 def _entry(found: ListedEntry) -> FileEntry:
     at, folder = moment_of(found.mtime), found.kind == "directory"
-    path = _json_text(found.path)
+    path = json_text(found.path)
     return FileEntry(
         path=path,
         name=path.rpartition("/")[2],
@@ -299,14 +308,9 @@ def _entry(found: ListedEntry) -> FileEntry:
         size_bytes=found.size,
         modified=at,
         last_modified=at,
-        target=None if found.target is None else _json_text(found.target),
+        target=None if found.target is None else json_text(found.target),
         problem=found.problem,
     )
-
-
-def _json_text(path: str) -> str:
-    """A name as JSON can carry it: bytes that are not UTF-8 become \\xNN."""
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 async def _list_mock(_context: Context, call: ListIn) -> ListOut:

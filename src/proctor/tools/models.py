@@ -5,21 +5,45 @@ Invariant: unknown parameters are refused, and every output says whether it is s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from proctor.protocol.errors import RefusedError
 
-__all__ = ["MARK", "Moment", "PathText", "ToolInput", "ToolOutput", "disk_errors", "moment_of", "now"]
+__all__ = [
+    "MARK",
+    "Moment",
+    "PathText",
+    "Stored",
+    "ToolInput",
+    "ToolOutput",
+    "disk_errors",
+    "json_text",
+    "moment_of",
+    "now",
+    "to_its_end",
+]
+
+T = TypeVar("T")
 
 MARK = "SIMULATED"
 """Stands in every text that a mock adapter made up."""
 
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("a NUL character cannot be stored")
+    return text
+
+
 PathText = Annotated[str, Field(min_length=1, max_length=4096)]
+Stored = AfterValidator(_without_nul)
+"""Marks text that goes into a row: PostgreSQL takes no NUL."""
 Moment = datetime
 
 
@@ -60,3 +84,18 @@ def disk_errors(path: str) -> Iterator[None]:
         raise RefusedError(reason=reason, cure="Check the name, its rights and the space left.") from error
     except UnicodeError as error:
         raise RefusedError(reason=f"{path[:200]!r} is no file name", cure="Name an existing one.") from error
+
+
+def json_text(path: str) -> str:
+    """A name as JSON can carry it: bytes that are not UTF-8 become \\xNN."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+async def to_its_end(function: Callable[[], T]) -> T:
+    """Do it in a thread and never leave it alone: who is cancelled meanwhile hears so when it is over."""
+    future = asyncio.get_running_loop().run_in_executor(None, function)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        raise
