@@ -153,6 +153,7 @@ class World:
         local: str = "",
         level: Level = Level.LANDLOCK,
         observer: Observer | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self.database = database
         self.clock = MovedClock()
@@ -161,7 +162,7 @@ class World:
         (self.workspace / "proctor.toml").write_text(toml)
         if local:
             (self.workspace / "proctor.local.toml").write_text(local)
-        self.environ = {"HOME": str(home)}
+        self.environ = dict(environ or {"HOME": str(home)})
         self.redactor = Redactor(key=KEY, known=("hunter2-hunter2",))
         self.writer = TraceWriter(database, key=KEY, redactor=self.redactor, observer=observer)
         self.ran = Ran()

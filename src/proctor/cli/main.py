@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
         "Watch",
     ),
     "status": ("proctor.cli.status", "status", "What needs you, what runs, what has finished.", "Watch"),
+    "cost": ("proctor.cli.cost", "cost", "What was used: calls, tokens, money, time.", "Watch"),
     "trace": ("proctor.cli.trace", "trace", "Read, follow, verify and export the trace.", "Watch"),
     "backup": (
         "proctor.cli.backup",
@@ -51,6 +52,9 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
         "Take, list, check and prune exact backups of a workspace.",
         "Finish",
     ),
+    "inbox": ("proctor.cli.inbox", "inbox", "What waits for your answer, and what it would do.", "Decide"),
+    "approve": ("proctor.cli.approve", "approve", "Say yes to questions of the inbox.", "Decide"),
+    "deny": ("proctor.cli.approve", "deny", "Say no to questions of the inbox, with the reason.", "Decide"),
     "pause": ("proctor.cli.pause", "pause", "Let nothing new begin; what runs goes on to its end.", "Decide"),
     "resume": ("proctor.cli.pause", "resume", "Go on after a pause.", "Decide"),
     "gc": ("proctor.cli.gc", "gc", "Remove what is old: worktrees, traces, engine records.", "Setup"),
@@ -61,6 +65,12 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
         "Setup",
     ),
     "config": ("proctor.cli.config", "config", "Show the settings and where each comes from.", "Setup"),
+    "profiles": (
+        "proctor.cli.profiles",
+        "profiles",
+        "Show and choose the rules that the gate applies.",
+        "Setup",
+    ),
     "policy": (
         "proctor.cli.policy",
         "policy",
