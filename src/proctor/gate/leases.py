@@ -369,7 +369,7 @@ def _call_warnings(
     for bucket_id, node, bucket in _wanted(path, wish):
         row, limit = rows[bucket_id], node.limits.of(bucket, "calls")
         after = row["used_calls"] + row["held_calls"] + 1
-        if _near(after, limit) and not row["warned"] & 1:
+        if _near(after, limit, node.limits.warn_at) and not row["warned"] & 1:
             found.append(Passed(node.node_id, bucket, "calls", after, limit or 0))
             _mark(connection, bucket_id, 1)
     return tuple(found)
@@ -390,8 +390,8 @@ def _settled_lines(connection: sa.Connection, bucket_ids: Sequence[str]) -> tupl
     return tuple(found)
 
 
-def _near(used: int, limit: int | None) -> bool:
-    return limit is not None and limit > 0 and used * 100 >= limit * WARN_AT
+def _near(used: int, limit: int | None, warn_at: int = WARN_AT) -> bool:
+    return limit is not None and limit > 0 and used * 100 >= limit * warn_at
 
 
 def _mark(connection: sa.Connection, bucket_id: str, bit: int) -> None:

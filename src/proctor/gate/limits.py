@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from proctor.protocol.limits import Limits
+
 __all__ = ["AMOUNTS", "TOTAL", "WARN_AT", "Limits", "Node", "domain_bucket", "tighter", "tool_bucket"]
 
 AMOUNTS: Final = ("calls", "tokens", "micro_usd", "millis")
 TOTAL: Final = ""
-WARN_AT: Final = 80  # percent
+WARN_AT: Final = 80  # percent, of tokens, money and time
 
 
 def domain_bucket(domain: str) -> str:
@@ -27,38 +29,12 @@ def tool_bucket(tool: str) -> str:
     return f"tool:{tool}"
 
 
-def _none() -> Mapping[str, int]:
-    return MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much may be used; money in millionths of a dollar, time in milliseconds, all whole numbers."""
-
-    calls: int | None = None
-    tokens: int | None = None
-    micro_usd: int | None = None
-    millis: int | None = None
-    domains: Mapping[str, int] = field(default_factory=_none)
-    tools: Mapping[str, int] = field(default_factory=_none)
-
-    def of(self, bucket: str, amount: str) -> int | None:
-        """The limit of one amount in one bucket."""
-        if bucket == TOTAL:
-            found: int | None = getattr(self, amount)
-            return found
-        if amount != "calls":
-            return None
-        kind, _, name = bucket.partition(":")
-        return (self.domains if kind == "domain" else self.tools).get(name)
-
-
 @dataclass(frozen=True, slots=True)
 class Node:
     """One place of the tree; its parent counts everything it counts."""
 
     node_id: str
-    kind: str  # profile, session, task
+    kind: str  # profile, session, task; an allowance counts as a task
     limits: Limits = field(default_factory=Limits)
 
     def bucket_id(self, bucket: str) -> str:
@@ -75,6 +51,7 @@ def tighter(one: Limits, other: Limits) -> Limits:
         millis=_least(one.millis, other.millis),
         domains=_both(one.domains, other.domains),
         tools=_both(one.tools, other.tools),
+        warn_at=min(one.warn_at, other.warn_at),
     )
 
 

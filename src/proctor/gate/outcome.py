@@ -110,7 +110,7 @@ def path_of(entry: Entry, settings: Settings, now: datetime) -> list[Node]:
         agent = settings.agents.get(call.actor.name) if call.actor.kind is ActorKind.AGENT else None
         own = limits_of_settings(agent.limits) if agent is not None else Limits()
         path.append(Node(f"task:{call.task_id}", "task", own))
-    return path
+    return [*path, *(Node(one.node_id, "task", one.limits) for one in call.allowances)]
 
 
 def bound_to(entry: Entry, ask: Ask, shown: Consequences) -> str:

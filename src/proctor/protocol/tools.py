@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from proctor.protocol.events import ActorKind
 from proctor.protocol.ids import CallId, new_id
+from proctor.protocol.limits import Allowance
 
 __all__ = [
     "MOCK",
@@ -184,6 +185,8 @@ class Call:
     """Set when `workspace` is a worktree made for this work: the user's own workspace, whose settings and policy hold.
     An agent can edit the copies in its worktree, so those never count."""
     idempotency_key: str | None = None
+    allowances: tuple[Allowance, ...] = ()
+    """Further budgets it must fit into, for instance that of its plan."""
     call_id: CallId = field(default_factory=lambda: CallId(new_id("call")))
 
     @property
