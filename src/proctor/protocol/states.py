@@ -162,7 +162,9 @@ TASK: Machine[TaskState] = Machine(
     reopens={TaskState.FAILED: TaskState.PENDING, TaskState.CANCELLED: TaskState.PENDING},
 )
 SESSION: Machine[SessionState] = Machine("session", SessionState.PLANNING, _session_steps())
-PLAN: Machine[PlanState] = Machine("plan", PlanState.CREATED, _plan_steps())
+PLAN: Machine[PlanState] = Machine(
+    "plan", PlanState.CREATED, _plan_steps(), reopens={PlanState.FAILED: PlanState.EXECUTING}
+)
 
 # Each seed dialect's words for our task states. Where a dialect has no word, the nearest true one is used:
 # never "completed" for what has not ended. docs/reference/states.md shows this table; a test compares them.

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from proctor.store.columns import created, json_column, key, metadata, moment
 from proctor.store.gate_tables import budget_nodes, calls, grants, leases
+from proctor.store.plan_tables import plan_steps, plans
 from proctor.store.request_tables import (
     command_jobs,
     github_instruction_queue,
@@ -35,6 +36,8 @@ __all__ = [
     "grants",
     "leases",
     "metadata",
+    "plan_steps",
+    "plans",
     "repo_file_cache",
     "solace_user_requests",
     "task_history",

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from proctor.store.migrations.ground_gate import add_gate_tables
+from proctor.store.migrations.ground_plans import add_plan_tables
 from proctor.store.migrations.ground_requests import add_request_tables
 from proctor.store.types import NewKey, UsdAmount, UtcDateTime, UtcNow
 
@@ -384,6 +385,7 @@ RULES: list[dict[str, Any]] = [
 
 add_gate_tables(metadata)
 add_request_tables(metadata)
+add_plan_tables(metadata)
 
 
 def upgrade() -> None:
