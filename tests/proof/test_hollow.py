@@ -1,0 +1,524 @@
+"""Hollow changes are found with file, line and reason; honest rearrangements of tests are not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.proof.change import change_of
+from proctor.proof.hollow import HollowKind as Kind
+from proctor.proof.hollow import HollowWeight, find_hollow, read_tests, worst
+
+REFUTES, SUSPICIOUS = HollowWeight.REFUTES, HollowWeight.SUSPICIOUS
+PY = "tests/test_calc.py"
+JS = "src/calc.test.js"
+SH = "tests/calc_test.sh"
+
+PY_BASE = """
+import pytest
+from calc import add, mul, parse
+
+
+def test_add():
+    assert add(2, 3) == 5
+    assert add(-4, 4) == 0
+
+
+def test_mul():
+    assert mul(6, 7) == 42
+
+
+def test_parse_refuses():
+    with pytest.raises(ValueError, match="empty"):
+        parse("")
+"""
+JS_BASE = """
+const { add, mul } = require('./calc');
+describe('calc', () => {
+  it('adds', () => {
+    expect(add(2, 3)).toBe(5);
+    expect(add(-4, 4)).toEqual(0);
+  });
+  it('multiplies', () => { expect(mul(6, 7)).toBe(42); });
+});
+"""
+SH_BASE = """#!/bin/bash
+set -e
+test_add() {
+  [ "$(./add 2 3)" = "5" ]
+  [ "$(./add 6 7)" -eq 13 ]
+}
+test_usage() {
+  ./add | grep -q usage
+}
+test_add
+test_usage
+"""
+
+
+def findings(path: str, before: str | None, after: str | None) -> list[tuple[Kind, HollowWeight]]:
+    """What is found in a change of one file, notes left out."""
+    found = find_hollow(change_of({path: (before, after)}))
+    assert all(one.file == path and one.why for one in found)
+    return [(one.kind, one.weight) for one in found if one.weight is not HollowWeight.NOTE]
+
+
+def edited(text: str, *pairs: str) -> str:
+    """The text with some parts replaced; every part must be there."""
+    for old, new in zip(pairs[::2], pairs[1::2], strict=True):
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+MUL = "def test_mul():\n    assert mul(6, 7) == 42\n"
+TRIED = "    try:\n        assert mul(6, 7) == 42\n    except AssertionError:\n        pass"
+SUPPRESSED = "    with contextlib.suppress(Exception):\n        assert mul(6, 7) == 42"
+HOLLOW = [
+    (PY, ("def test_mul():\n    assert mul(6, 7) == 42\n", ""), Kind.TEST_DELETED),
+    (PY, ("def test_mul", "def check_mul"), Kind.TEST_DELETED),
+    (PY, ("    assert add(-4, 4) == 0\n", ""), Kind.TEST_WEAKENED),
+    (PY, ("mul(6, 7) == 42", "mul(6, 7)"), Kind.TEST_WEAKENED),
+    (PY, ("mul(6, 7) == 42", "mul(6, 7) is not None"), Kind.TEST_WEAKENED),
+    (PY, ("mul(6, 7) == 42", "mul(6, 7) in (41, 42, 43)"), Kind.TEST_WEAKENED),
+    (PY, ("mul(6, 7) == 42", "mul(6, 7) == 42 or True"), Kind.TEST_WEAKENED),
+    (PY, ("assert mul(6, 7) == 42", "assert True"), Kind.TEST_WEAKENED),
+    (PY, ("assert mul(6, 7) == 42", "x = mul(6, 7)\n    assert x == x"), Kind.TEST_WEAKENED),
+    (PY, ("    assert mul(6, 7) == 42", "    return\n    assert mul(6, 7) == 42"), Kind.TEST_WEAKENED),
+    (PY, ("    assert mul(6, 7) == 42", "    if False:\n        assert mul(6, 7) == 42"), Kind.TEST_WEAKENED),
+    (PY, ("    assert mul(6, 7) == 42", TRIED), Kind.SWALLOWED_ASSERTION),
+    (PY, ("import pytest", "import contextlib, pytest", "    assert mul(6, 7) == 42",
+          SUPPRESSED), Kind.SWALLOWED_ASSERTION),
+    (PY, ("ValueError, match=\"empty\"", "Exception"), Kind.TEST_WEAKENED),
+    (PY, ("ValueError, match=\"empty\"", "ValueError"), Kind.TEST_WEAKENED),
+    (PY, ("def test_mul", "@pytest.mark.skip\ndef test_mul"), Kind.TEST_SKIPPED),
+    (PY, ("def test_mul", "@pytest.mark.xfail(reason='later')\ndef test_mul"), Kind.TEST_SKIPPED),
+    (PY, ("def test_mul", "@pytest.mark.skipif(True, reason='x')\ndef test_mul"), Kind.TEST_SKIPPED),
+    (PY, ("def test_mul():\n", "def test_mul():\n    pytest.skip('later')\n"), Kind.TEST_SKIPPED),
+    (PY, ("import pytest\n", "import pytest\npytestmark = pytest.mark.skip\n"), Kind.TEST_SKIPPED),
+    (PY, (MUL, MUL + "\n\ndef test_mul():\n    pass\n"), Kind.TEST_WEAKENED),
+    (JS, ("  it('multiplies', () => { expect(mul(6, 7)).toBe(42); });\n", ""), Kind.TEST_DELETED),
+    (JS, ("it('multiplies'", "it.skip('multiplies'"), Kind.TEST_SKIPPED),
+    (JS, ("it('multiplies'", "xit('multiplies'"), Kind.TEST_SKIPPED),
+    (JS, ("it('adds'", "it.only('adds'"), Kind.TEST_SKIPPED),
+    (JS, ("describe('calc'", "describe.skip('calc'"), Kind.TEST_SKIPPED),
+    (JS, ("toBe(42)", "toBeDefined()"), Kind.TEST_WEAKENED),
+    (JS, ("expect(mul(6, 7)).toBe(42)", "expect(true).toBe(true)"), Kind.TEST_WEAKENED),
+    (JS, ("expect(mul(6, 7)).toBe(42)", "expect(mul(6, 7))"), Kind.TEST_WEAKENED),
+    (JS, ("toBe(42)", "not.toBe(0)"), Kind.TEST_WEAKENED),
+    (JS, ("    expect(add(-4, 4)).toEqual(0);\n", ""), Kind.TEST_WEAKENED),
+    (JS, ("    expect(add(-4, 4)).toEqual(0);", "    // expect(add(-4, 4)).toEqual(0);"), Kind.TEST_WEAKENED),
+    (JS, ("expect(mul(6, 7)).toBe(42);", "try { expect(mul(6, 7)).toBe(42); } catch (e) {}"), Kind.SWALLOWED_ASSERTION),
+    (SH, ('  [ "$(./add 6 7)" -eq 13 ]\n', ""), Kind.TEST_WEAKENED),
+    (SH, ('"5" ]', '"5" ] || true'), Kind.SWALLOWED_ASSERTION),
+    (SH, ('[ "$(./add 2 3)" = "5" ]', '[ -n "$(./add 2 3)" ]'), Kind.TEST_WEAKENED),
+    (SH, ("set -e\n", ""), Kind.TEST_WEAKENED),
+]  # fmt: skip
+BASES = {PY: PY_BASE, JS: JS_BASE, SH: SH_BASE}
+
+
+@pytest.mark.parametrize(("path", "pairs", "kind"), HOLLOW)
+def test_tests_that_demand_less_refute(path: str, pairs: tuple[str, ...], kind: Kind) -> None:
+    """Deleted, renamed away, skipped, xfailed, loosened, unreachable, swallowed, shadowed: found and refuted."""
+    found = findings(path, BASES[path], edited(BASES[path], *pairs))
+    assert kind in [one for one, _ in found]
+    assert (kind, REFUTES) in found or any(weight is REFUTES for _, weight in found)
+
+
+def test_a_deleted_test_file_refutes() -> None:
+    """All its tests are named."""
+    found = find_hollow(change_of({PY: (PY_BASE, None)}))
+    assert [one.kind for one in found] == [Kind.TEST_DELETED] * 3
+    assert worst(found) is REFUTES
+
+
+PARAMETRIZED = """
+import pytest
+from calc import add, mul, parse
+
+
+@pytest.mark.parametrize(("a", "b", "total"), [(2, 3, 5), (-4, 4, 0)])
+def test_add(a, b, total):
+    assert add(a, b) == total
+
+
+@pytest.mark.parametrize(("a", "b", "product"), [(6, 7, 42), (0, 9, 0)])
+def test_products(a, b, product):
+    assert mul(a, b) == product
+
+
+@pytest.mark.parametrize("text", [""])
+def test_parse_refuses(text):
+    with pytest.raises(ValueError, match="empty"):
+        parse(text)
+"""
+SPLIT = """
+import pytest
+from calc import add, mul, parse
+
+
+def test_add_positive():
+    assert add(2, 3) == 5
+
+
+def test_add_negative():
+    assert add(-4, 4) == 0
+
+
+def test_multiplication():
+    assert mul(6, 7) == 42
+
+
+class TestParse:
+    def test_refuses(self):
+        with pytest.raises(ValueError, match="empty"):
+            parse("")
+"""
+HELPER = """
+import pytest
+from calc import add, mul, parse
+
+
+def check(got, wanted):
+    assert got == wanted
+
+
+def test_add():
+    check(add(2, 3), 5)
+    check(add(-4, 4), 0)
+
+
+def test_mul():
+    check(mul(6, 7), 42)
+
+
+def test_parse_refuses():
+    with pytest.raises(ValueError, match="empty") as caught:
+        parse("")
+    assert caught.value.args
+"""
+UNITTEST = """
+import unittest
+from calc import add, mul, parse
+
+
+class CalcTest(unittest.TestCase):
+    def test_add(self):
+        self.assertEqual(add(2, 3), 5)
+        self.assertEqual(add(-4, 4), 0)
+
+    def test_mul(self):
+        self.assertEqual(mul(6, 7), 42)
+
+    def test_parse_refuses(self):
+        with self.assertRaisesRegex(ValueError, "empty"):
+            parse("")
+"""
+LOOPED = """
+import pytest
+from calc import add, mul, parse
+
+
+def test_add():
+    for a, b, total in [(2, 3, 5), (-4, 4, 0)]:
+        assert add(a, b) == total
+
+
+def test_mul():
+    product = mul(6, 7)
+    assert product == 42
+
+
+def test_parse_refuses():
+    with pytest.raises(ValueError, match="empty"):
+        parse("")
+"""
+
+
+@pytest.mark.parametrize(
+    "after",
+    [PARAMETRIZED, SPLIT, HELPER, UNITTEST, LOOPED],
+    ids=["table", "split", "helper", "unittest", "loop"],
+)
+def test_honest_rearrangements_of_python_tests_are_no_finding(after: str) -> None:
+    """Renamed, split, made a table, put into a helper, moved to another framework: the demands stay."""
+    assert findings(PY, PY_BASE, after) == []
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        ("it('adds'", "test('adds two numbers'"),
+        ("    expect(add(-4, 4)).toEqual(0);\n  });",
+         "  });\n  it('adds negative', () => { expect(add(-4, 4)).toEqual(0); });"),
+        ("toBe(42)", "toStrictEqual(42)"),
+        ("  it('multiplies', () => { expect(mul(6, 7)).toBe(42); });",
+         "  it.each([[6, 7, 42], [2, 2, 4]])('%i * %i', (a, b, c) => { expect(mul(a, b)).toBe(c); });"),
+        ("describe('calc'", "describe('calculator'"),
+        ("it('multiplies', () => { expect(mul(6, 7)).toBe(42); });",
+         "it('multiplies', async () => {\n expect(\n mul(6, 7)\n ).toBe(42);\n });"),
+    ],
+)  # fmt: skip
+def test_honest_rearrangements_of_javascript_tests_are_no_finding(pairs: tuple[str, ...]) -> None:
+    """Renamed, split, made a table, formatted."""
+    assert findings(JS, JS_BASE, edited(JS_BASE, *pairs)) == []
+
+
+def test_honest_rearrangements_of_shell_tests_are_no_finding() -> None:
+    """A renamed and a split function demand the same."""
+    after = edited(
+        SH_BASE,
+        "test_usage",
+        "test_shows_usage",
+        '  [ "$(./add 6 7)" -eq 13 ]\n}',
+        '}\ntest_more() {\n  [ "$(./add 6 7)" -eq 13 ]\n}',
+    )
+    assert findings(SH, SH_BASE, after) == []
+
+
+def test_moved_and_added_tests_are_no_finding() -> None:
+    """Another file, a renamed file, more tests, stronger tests."""
+    head, tail = PY_BASE.split("def test_mul")
+    moved = {
+        PY: (PY_BASE, head),
+        "tests/test_mul.py": (None, "from calc import mul, parse\nimport pytest\n\n\ndef test_mul" + tail),
+    }
+    assert worst(find_hollow(change_of(moved))) is None
+    renamed = change_of(
+        {"tests/test_other.py": (PY_BASE, PY_BASE + "\n\ndef test_more():\n    assert add(1, 2) == 3\n")},
+        {"tests/test_other.py": PY},
+    )
+    assert worst(find_hollow(renamed)) is None
+    assert findings(PY, PY_BASE, edited(PY_BASE, "== 0", "== 0\n    assert add(1, 0) == 1")) == []
+
+
+def test_a_changed_expectation_is_only_noted() -> None:
+    """Behaviour may change; the legs tell whether the test still tells."""
+    found = find_hollow(change_of({PY: (PY_BASE, edited(PY_BASE, "== 42", "== 43"))}))
+    assert [(one.kind, one.weight) for one in found] == [(Kind.EXPECTATION_CHANGED, HollowWeight.NOTE)]
+
+
+def test_a_test_that_goes_with_its_code_is_only_noted() -> None:
+    """Removing a feature removes its tests."""
+    source = (
+        "def mul(a, b):\n    return a * b\n\n\ndef add(a, b):\n    return a + b\n",
+        "def add(a, b):\n    return a + b\n",
+    )
+    after = PY_BASE.replace("def test_mul():\n    assert mul(6, 7) == 42\n", "")
+    assert worst(find_hollow(change_of({"calc.py": source, PY: (PY_BASE, after)}))) is HollowWeight.NOTE
+
+
+def test_fewer_cases_refute() -> None:
+    """A row taken out of a table is a test taken out."""
+    found = findings(PY, PARAMETRIZED, edited(PARAMETRIZED, ", (-4, 4, 0)", ""))
+    assert found == [(Kind.CASES_REMOVED, REFUTES)]
+
+
+def test_a_new_test_that_asserts_nothing_is_suspicious() -> None:
+    """`assert True` is no evidence."""
+    found = findings(PY, PY_BASE, PY_BASE + "\n\ndef test_new():\n    assert True\n")
+    assert found == [(Kind.TRIVIAL_ASSERTION, SUSPICIOUS)]
+
+
+SOURCE = "def square(n):\n    return n + n\n"
+SQUARE_TEST = "from calc import square\n\n\ndef test_square():\n    assert square(7) == 49\n    assert square(12) == 144\n"
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "def square(n):\n    if n == 7:\n        return 49\n    if n == 12:\n        return 144\n    return n + n\n",
+        "def square(n):\n    return {7: 49, 12: 144}.get(n, n + n)\n",
+        "def square(n):\n    return 49 if n == 7 else n + n\n",
+        "def square(n):\n    return 49\n",
+        "def square(n):\n    match n:\n        case 7:\n            return 49\n        case _:\n            return n + n\n",
+    ],
+)
+def test_answers_written_for_the_tests_refute(after: str) -> None:
+    """Special cases, tables and constants that only the test's own values explain."""
+    found = find_hollow(change_of({"calc.py": (SOURCE, after)}), tests={"tests/test_calc.py": SQUARE_TEST})
+    assert (Kind.HARD_CODED, REFUTES) in [(one.kind, one.weight) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (SOURCE, "def square(n):\n    return n * n\n"),
+        (SOURCE, "def square(n):\n    if n == 0:\n        return 0\n    return n * n\n"),
+        (SOURCE, "def square(n):\n    if n < 7:\n        return n * n\n    return n ** 2\n"),
+        ("def square(n):\n    if n == 3:\n        return 9\n    return n + n\n",
+         "def square(n):\n    if n == 3:\n        return 9\n    if n == 7:\n        return 49\n    return n + n\n"),
+        (None, "def square(n):\n    if n == 12:\n        return 144\n    return n * n\n"),
+    ],
+)  # fmt: skip
+def test_honest_branches_are_no_finding(before: str | None, after: str) -> None:
+    """Guards, ranges, and code that told values apart before."""
+    found = find_hollow(change_of({"calc.py": (before, after), "tests/test_calc.py": (None, SQUARE_TEST)}))
+    assert [one for one in found if one.kind is Kind.HARD_CODED] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after", "tests"),
+    [
+        ("calc.js", "exports.square = n => n + n;\n",
+         "exports.square = n => {\n  if (n === 7) return 49;\n  return n + n;\n};\n",
+         {"calc.test.js": "test('s', () => { expect(square(7)).toBe(49); });"}),
+        ("calc.js", "function square(n) {\n  return n + n;\n}\n", "function square(n) {\n  return 49;\n}\n",
+         {"calc.test.js": "test('s', () => { expect(square(7)).toBe(49); });"}),
+        ("square.sh", '#!/bin/sh\necho $(($1 + $1))\n',
+         '#!/bin/sh\nif [ "$1" = "7" ]; then\n  echo "49"\nfi\necho $(($1 + $1))\n',
+         {"tests/square_test.sh": 'set -e\n[ "$(./square.sh "7")" = "49" ]\n'}),
+    ],
+)  # fmt: skip
+def test_answers_written_for_the_tests_refute_in_other_languages(
+    path: str, before: str, after: str, tests: dict[str, str]
+) -> None:
+    """The same in JavaScript and shell."""
+    found = find_hollow(change_of({path: (before, after)}), tests=tests)
+    assert (Kind.HARD_CODED, REFUTES) in [(one.kind, one.weight) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("line", "weight"),
+    [
+        ("if os.environ.get('PYTEST_CURRENT_TEST'): return 49", REFUTES),
+        ("if 'pytest' in sys.modules: return 49", REFUTES),
+        ("if os.environ.get('CI'): return 49", SUSPICIOUS),
+    ],
+)
+def test_code_that_asks_whether_it_is_tested_is_found(line: str, weight: HollowWeight) -> None:
+    """Product code has no business knowing it."""
+    found = find_hollow(change_of({"calc.py": (SOURCE, f"def square(n):\n    {line}\n    return n\n")}))
+    assert (Kind.KNOWS_IT_IS_TESTED, weight) in [(one.kind, one.weight) for one in found]
+
+
+CI = "on: push\njobs:\n  test:\n    steps:\n      - run: pip install .\n      - run: pytest -q\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after", "weight"),
+    [
+        (".github/workflows/ci.yml", CI, CI.replace("pytest -q", "pytest -q || true"), REFUTES),
+        (".github/workflows/ci.yml", CI, CI.replace("      - run: pytest -q\n", ""), REFUTES),
+        (".github/workflows/ci.yml", CI, CI + "        continue-on-error: true\n", REFUTES),
+        (".github/workflows/ci.yml", CI, CI.replace("push", "pull_request"), SUSPICIOUS),
+        (".github/workflows/ci.yml", CI, CI + "      - run: ruff check .\n", HollowWeight.NOTE),
+        (".github/workflows/ci.yml", CI, None, SUSPICIOUS),
+        ("pytest.ini", "[pytest]\naddopts = -q\n", "[pytest]\naddopts = -q --ignore=tests/test_calc.py\n", REFUTES),
+        ("pyproject.toml", "[tool.coverage.report]\nfail_under = 90\n",
+         "[tool.coverage.report]\nfail_under = 50\n", REFUTES),
+        ("pyproject.toml", "[tool.pytest.ini_options]\nxfail_strict = true\n",
+         "[tool.pytest.ini_options]\nxfail_strict = false\n", REFUTES),
+        ("pyproject.toml", "[project]\nversion = '1'\n", "[project]\nversion = '2'\n", None),
+        ("pyproject.toml", "[tool.ruff]\nline-length = 80\n", "[tool.ruff]\nline-length = 100\n", HollowWeight.NOTE),
+        ("package.json", '{"scripts": {"test": "jest"}}', '{"scripts": {"test": "jest || true"}}', REFUTES),
+        ("package.json", '{"scripts": {"test": "jest"}}', '{"scripts": {"test": "echo ok"}}', REFUTES),
+        ("package.json", '{"scripts": {"test": "jest"}}', '{"scripts": {"test": "jest", "build": "tsc"}}', None),
+        ("Makefile", "test:\n\tpytest\n", "test:\n\t-pytest || true\n", REFUTES),
+        ("Makefile", "test:\n\tpytest\n", "test:\n\tpytest\nclean:\n\trm -r build\n", None),
+        ("tests/conftest.py", "import pytest\n",
+         "import pytest\n\n\ndef pytest_collection_modifyitems(items):\n    items[:] = []\n", SUSPICIOUS),
+        ("tests/conftest.py", "import pytest\n", "import pytest\n\n\n@pytest.fixture\ndef thing():\n    return 1\n", None),
+    ],
+)  # fmt: skip
+def test_edited_checks_are_weighed(
+    path: str, before: str, after: str | None, weight: HollowWeight | None
+) -> None:
+    """What loosens refutes, what edits is suspicious, what adds is noted, what is no check is left alone."""
+    assert worst(find_hollow(change_of({path: (before, after)}))) is weight
+
+
+def test_an_edited_verification_is_found() -> None:
+    """The script that the command runs was edited by the change; a new one, or product code, is none."""
+    before = "#!/bin/bash\nset -e\ngrep -q fixed src/a.py\n"
+    command = ("cd /r && bash scripts/verify.sh",)
+    loose = find_hollow(change_of({"scripts/verify.sh": (before, "#!/bin/bash\necho ok\nexit 0\n")}), command)
+    assert (Kind.VERIFICATION_EDITED, REFUTES) in [(one.kind, one.weight) for one in loose]
+    other = find_hollow(
+        change_of({"scripts/verify.sh": (before, before + "grep -q more src/a.py\n")}), command
+    )
+    assert [(one.kind, one.weight) for one in other] == [(Kind.VERIFICATION_EDITED, SUSPICIOUS)]
+    assert find_hollow(change_of({"scripts/verify.sh": (None, before)}), command) == ()
+    assert (
+        find_hollow(
+            change_of({"src/greet.sh": ("echo hi\n", "echo hello\n")}), ("bash src/greet.sh | grep -q hello",)
+        )
+        == ()
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("def test_a():\n    wait(timeout=5)\n", "def test_a():\n    wait(timeout=60)\n"),
+        ("def test_a():\n    time.sleep(1)\n", "def test_a():\n    time.sleep(10)\n"),
+        (
+            "def test_a():\n    assert x == approx(1.5, abs=0.01)\n",
+            "def test_a():\n    assert x == approx(1.5, abs=0.5)\n",
+        ),
+        ("def test_a():\n    go()\n", "@pytest.mark.flaky(reruns=5)\ndef test_a():\n    go()\n"),
+    ],
+)
+def test_raised_tolerances_are_suspicious(before: str, after: str) -> None:
+    """Time-outs, pauses, tolerances and retries that grew."""
+    assert (Kind.TOLERANCE_RAISED, SUSPICIOUS) in findings(PY, before, after)
+
+
+def test_replaced_snapshots_without_product_code_are_suspicious() -> None:
+    """A recorded expectation changes with the product or not at all."""
+    snap = {"src/__snapshots__/a.test.js.snap": ("exports[`a`] = `1`;\n", "exports[`a`] = `2`;\n")}
+    assert worst(find_hollow(change_of(snap))) is SUSPICIOUS
+    assert worst(find_hollow(change_of({**snap, "src/a.js": ("a\n", "b\n")}))) is None
+
+
+def test_the_story_of_the_two_removed_assertions() -> None:
+    """Said in one line each, with file and line."""
+    after = edited(PY_BASE, "    assert add(-4, 4) == 0\n", "", "assert mul(6, 7) == 42", "pass")
+    said = [str(one) for one in find_hollow(change_of({PY: (PY_BASE, after)}))]
+    assert said == [
+        f"{PY}:6: test weakened: test_add no longer asserts `add(-4, 4) == 0`",
+        f"{PY}:10: test weakened: test_mul no longer asserts `mul(6, 7) == 42`",
+    ]
+
+
+_PARTS = st.sampled_from(
+    [
+        "it('a', () => {",
+        "});",
+        "expect(x",
+        ").toBe(1)",
+        "[",
+        "]",
+        "{",
+        "}",
+        "`",
+        "'",
+        "/*",
+        "*/",
+        "//",
+        "\n",
+        "test.each([1])(",
+        "try {",
+        "catch {}",
+    ]
+)
+
+
+@given(
+    st.lists(_PARTS, max_size=20).map("".join),
+    st.lists(_PARTS, max_size=20).map("".join),
+    st.sampled_from([JS, PY, SH]),
+)
+def test_no_text_is_too_odd(before: str, after: str, path: str) -> None:
+    """Broken code is read as far as it goes, never with an error."""
+    assert isinstance(find_hollow(change_of({path: (before, after)})), tuple)
+    assert isinstance(read_tests(path, after), list)
+
+
+@given(st.sampled_from([(PY, PY_BASE), (JS, JS_BASE), (SH, SH_BASE)]))
+def test_nothing_changed_is_nothing_found(case: tuple[str, str]) -> None:
+    """A comment more is no finding."""
+    path, text = case
+    sign = "//" if path == JS else "#"
+    assert findings(path, text, text + f"\n{sign} a comment\n") == []
