@@ -366,6 +366,9 @@ async def test_lease_of_a_day_ago_does_not_block_its_key(world: World) -> None:
         world.clock.ahead = timedelta(days=1)
         world.ran.act = None
         again = await world.run("act", AGENT, idempotency_key="k")
+        third = await world.run("act", AGENT, idempotency_key="k")
         go.set()
     assert again.waiting
+    assert third.waiting  # asking once is no leave: it still has begun before
     assert "interrupted" in world.questions[0]["action"]
+    assert world.ran.names == ["act"]

@@ -131,6 +131,8 @@ def open_row(
 ) -> tuple[CallState, list[Draft]]:
     """How an earlier row really stands; one whose holder is gone becomes interrupted here."""
     state = CallState(row["state"])
+    if state is CallState.WAITING and row["started_at"] is not None:
+        return CallState.INTERRUPTED, []  # it waits for leave to begin again, and has begun before
     if state not in {CallState.STARTED, CallState.PERMITTED}:
         return state, []
     lease = connection.execute(leases.select().where(leases.c.lease_id == row["lease_id"])).mappings().first()
