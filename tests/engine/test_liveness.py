@@ -72,6 +72,22 @@ def test_an_expired_lease_stays_lost(postgres_database: Database) -> None:
 
 
 @pytest.mark.postgres
+def test_who_was_stopped_knows_it_without_asking(
+    postgres_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Valid for as long as nobody can have taken over; not any more when the process slept beyond that."""
+    lease = TableLease(postgres_database, kind="test", ttl=30)
+    assert not lease.valid()
+    lease.take()
+    assert lease.valid()
+    then = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: then + 31)
+    assert not lease.valid()
+    assert lease.renew()
+    assert lease.valid()
+
+
+@pytest.mark.postgres
 def test_a_jump_of_our_clock_changes_nothing(
     postgres_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +128,10 @@ class Script:
         if answer is None:
             raise StoreUnavailableError(place="x", reason="away", cure="Wait.")
         return answer
+
+    def valid(self) -> bool:
+        """Always."""
+        return True
 
     def release(self) -> None:
         """End."""

@@ -25,14 +25,6 @@ TASKS = 20
 
 
 @pytest.fixture
-def order(database: Database, tmp_path: Path) -> Order:
-    """A victim's order on this database."""
-    url = database.url.render_as_string(hide_password=False)
-    engine_url = f"sqlite:///{tmp_path}/engine.db" if database.dialect == "sqlite" else url
-    return Order(database_url=url, engine_url=engine_url, root=tmp_path, home=tmp_path / "home")
-
-
-@pytest.fixture
 def tasks(database: Database) -> Iterator[Tasks]:
     """Twenty tasks in the queue, some waiting for others."""
     with TraceWriter(database, key=KEY, redactor=Redactor(key=KEY)) as writer:
@@ -68,7 +60,7 @@ def _check(database: Database, tasks: Tasks, root: Path) -> None:
     """The guarantees: all completed, none lost, none run after its completion, the trace whole."""
     ended = tasks.list(status=["completed"], limit=1000)
     assert len(ended) == TASKS
-    completed = {task.task_id: task.completed_at for task in ended}
+    completed = {str(task.task_id): task.completed_at for task in ended}
     for line in (root / "effects").read_text().splitlines():
         moment, task_id, _attempt = line.split()
         done = completed[task_id]

@@ -16,9 +16,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from proctor.agents.driver import AttemptEnd, AttemptRequest, Outcome
+from proctor.agents.scripted import ScriptedDriver
 from proctor.engine.dispatch import Desk
 from proctor.engine.executor import Executor, Parts
 from proctor.engine.liveness import open_lease
+from proctor.engine.supervisor import Supervisor
 from proctor.protocol.events import Event
 from proctor.store.database import Database
 from proctor.testing.instant import InstantDriver, InstantRun
@@ -44,6 +46,12 @@ class Order:
     """End with os._exit after so many events are on disk."""
     ttl: float = 1.0
     work_s: float = 0.0
+    slots: int = 4
+    workers: int = 16
+    scripted: bool = False
+    """Real processes of the scripted agent instead of an effect in this one."""
+    supervised: bool = False
+    """Come back with a new executor when one is lost, as the real supervisor does."""
 
 
 class ExitAfter:
@@ -84,9 +92,13 @@ def _main(order: Order) -> None:
 async def _execute(order: Order) -> None:
     database = Database(order.database_url)
     writer = TraceWriter(database, key=KEY, redactor=Redactor(key=KEY), observer=ExitAfter(order.exit_after))
-    executor = Executor(_parts(order, database, writer))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, executor.stop)
-    await executor.run()
+    if order.supervised:
+        make = lambda: Executor(_parts(order, database, writer))  # noqa: E731 - as `app` does it
+        await Supervisor(make, writer, kind="victim", idle_s=None).run()
+    else:
+        executor = Executor(_parts(order, database, writer))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, executor.stop)
+        await executor.run()
     writer.close()
     database.close()
 
@@ -105,7 +117,8 @@ def _parts(order: Order, database: Database, writer: TraceWriter) -> Parts:
         writer=writer,
         engine_url=order.engine_url,
         lease=open_lease(database, order.home / "executors", kind="victim", ttl=order.ttl),
-        book=Book(dict.fromkeys(AGENTS, InstantDriver(work))),
+        book=Book(dict.fromkeys(AGENTS, ScriptedDriver() if order.scripted else InstantDriver(work))),
         places=Scratch(order.root / "places"),
-        desk=lambda _: Desk(dict.fromkeys(AGENTS, 4)),
+        desk=lambda _: Desk(dict.fromkeys(AGENTS, order.slots)),
+        workers=order.workers,
     )

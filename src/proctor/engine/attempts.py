@@ -120,6 +120,7 @@ class Attempts:
         questions: Questions,
         clock: Clock,
         is_dead: Callable[[str], Awaitable[bool]],
+        is_valid: Callable[[], bool],
         ended: Callable[[], None],
     ) -> None:
         self._claims = claims
@@ -129,6 +130,7 @@ class Attempts:
         self._questions = questions
         self._clock = clock
         self._is_dead = is_dead
+        self._is_valid = is_valid
         self._ended = ended
         self.running: dict[str, _Running] = {}
         self._at_work: set[asyncio.Task[Any]] = set()
@@ -220,7 +222,7 @@ class Attempts:
     async def _drive(self, claim: Claim, agent: Agent, place: Place) -> AttemptEnd | None:
         """Launch, write down who runs, pass on events; None when the task was parked."""
         request = self._request(claim, agent, place)
-        log = _EventLog(self._writer)
+        log = _EventLog(self._writer, lambda: self._lost(claim))
         question: str | None = None
         async with agent.driver.launch(request) as run:
             await self._started(claim, run, place, agent.driver.capabilities.simulated)
@@ -238,6 +240,11 @@ class Attempts:
             await self._claims.park(claim, end, question=question)
             return None
         return replace(end, simulated=end.simulated or agent.driver.capabilities.simulated)
+
+    def _lost(self, claim: Claim) -> LostClaimError | None:
+        """Asked while the log is locked; whoever takes over needs that lock too, so the order is certain."""
+        lost = LostClaimError(task_id=claim.task.task_id, attempt=claim.attempt)
+        return None if self._is_valid() else lost
 
     async def _started(self, claim: Claim, run: Run, place: Place, simulated: bool) -> None:
         """Write down process and place before the agent does anything; a cancel may have come meanwhile."""
@@ -314,8 +321,9 @@ def _cancelled() -> AttemptEnd:
 class _EventLog:
     """Hands events to the trace without waiting for each; the number on its way is bounded, and none is dropped."""
 
-    def __init__(self, writer: TraceWriter) -> None:
+    def __init__(self, writer: TraceWriter, guard: Callable[[], Exception | None]) -> None:
         self._writer = writer
+        self._guard = guard
         self._unwritten: list[tuple[Draft, Future[list[Event]]]] = []
 
     async def put(self, claim: Claim, agent: Agent, event: AgentEvent) -> None:
@@ -329,7 +337,7 @@ class _EventLog:
             session_id=task.session_id,
             simulated=agent.driver.capabilities.simulated,
         )
-        self._unwritten.append((draft, self._writer.submit([draft])))
+        self._unwritten.append((draft, self._submit(draft)))
         if len(self._unwritten) >= MAX_UNWRITTEN:
             await self.flush()
 
@@ -340,4 +348,10 @@ class _EventLog:
             try:
                 await asyncio.wrap_future(future)
             except StoreUnavailableError:
-                await patiently(partial(self._writer.append_async, [draft]))
+                await patiently(partial(self._again, draft))
+
+    def _submit(self, draft: Draft) -> Future[list[Event]]:
+        return self._writer.submit([draft], guard=self._guard)
+
+    async def _again(self, draft: Draft) -> None:
+        await asyncio.wrap_future(self._submit(draft))

@@ -64,7 +64,9 @@ class Executor:
         self._ready = asyncio.Event()
         self.lost = False
         claims = Claims(parts.writer, parts.lease.executor_id, parts.clock)
-        questions = OpenQuestions(parts.database, parts.writer, parts.clock, hold_s=parts.hold_s)
+        questions = OpenQuestions(
+            parts.database, parts.writer, parts.clock, is_valid=parts.lease.valid, hold_s=parts.hold_s
+        )
         self.attempts = Attempts(
             claims=claims,
             writer=parts.writer,
@@ -73,6 +75,7 @@ class Executor:
             questions=questions,
             clock=parts.clock,
             is_dead=self._is_dead,
+            is_valid=parts.lease.valid,
             ended=self._attempt_ended,
         )
         self._runtime = Runtime(

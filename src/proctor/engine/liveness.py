@@ -46,6 +46,10 @@ class Lease(Protocol):
         """Go on living; False when the lease is lost for good."""
         ...
 
+    def valid(self) -> bool:
+        """Whether nobody can have taken over yet, as far as this process can know by itself."""
+        ...
+
     def release(self) -> None:
         """End in order: whatever is left may be taken over at once."""
         ...
@@ -87,6 +91,10 @@ class FlockLease:
 
     def renew(self) -> bool:
         """The kernel renews."""
+        return self._file is not None
+
+    def valid(self) -> bool:
+        """As long as the lock is held."""
         return self._file is not None
 
     def release(self) -> None:
@@ -131,18 +139,22 @@ class TableLease:
         self.ttl = ttl
         self._database = database
         self._kind = kind
+        self._kept = 0.0
 
     def _until(self) -> sa.ColumnElement[object]:
         return sa.func.clock_timestamp() + sa.cast(timedelta(seconds=self.ttl), sa.Interval)
 
     def take(self) -> None:
         """Insert the row."""
+        asked = time.monotonic()
         with self._database.write() as connection:
             row = _row(self.executor_id, self._kind, None)
             connection.execute(row.values(expires_at=self._until()))
+        self._kept = asked
 
     def renew(self) -> bool:
         """Push the end on, but only while it has not passed: a lost lease stays lost."""
+        asked = time.monotonic()
         with self._database.write() as connection:
             alive = executors.c.expires_at > sa.func.clock_timestamp()
             changed = connection.execute(
@@ -150,7 +162,13 @@ class TableLease:
                 .where(executors.c.executor_id == self.executor_id, alive)
                 .values(expires_at=self._until())
             )
-            return changed.rowcount == 1
+        if changed.rowcount == 1:
+            self._kept = asked
+        return changed.rowcount == 1
+
+    def valid(self) -> bool:
+        """Counted from when we last asked: a process that was stopped knows it at its first step."""
+        return time.monotonic() - self._kept < self.ttl
 
     def release(self) -> None:
         """Remove the row."""

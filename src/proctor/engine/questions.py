@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 import sqlalchemy as sa
 
 from proctor.agents.driver import AgentEvent
-from proctor.engine.claims import Claim
+from proctor.engine.claims import Claim, LostClaimError
 from proctor.engine.patience import patiently
 from proctor.protocol.events import Draft, EventKind, EventStatus
 from proctor.protocol.ids import new_id
@@ -35,12 +35,19 @@ class OpenQuestions:
     """Asks for the attempts of one executor."""
 
     def __init__(
-        self, database: Database, writer: TraceWriter, clock: Clock, *, hold_s: float = HOLD_SECONDS
+        self,
+        database: Database,
+        writer: TraceWriter,
+        clock: Clock,
+        *,
+        is_valid: Callable[[], bool],
+        hold_s: float = HOLD_SECONDS,
     ) -> None:
         self._database = database
         self._writer = writer
         self._clock = clock
         self._hold = hold_s
+        self._is_valid = is_valid
         self._waiting: dict[str, tuple[str, asyncio.Future[bool | None]]] = {}
 
     async def ask(self, claim: Claim, event: AgentEvent) -> bool | None:
@@ -73,6 +80,8 @@ class OpenQuestions:
         self, connection: sa.Connection, claim: Claim, event: AgentEvent
     ) -> tuple[bool | str, list[Draft]]:
         """An answer given while the task was parked, a question that is open already, or a new one."""
+        if not self._is_valid():
+            raise LostClaimError(task_id=claim.task.task_id, attempt=claim.attempt)
         answer, drafts = self._use_answer(connection, claim, event)
         if answer is not None:
             return answer, drafts

@@ -27,6 +27,7 @@ from dbos._enqueue_options import build_enqueue_status
 from dbos._utils import GlobalParams, generate_uuid
 
 from proctor.protocol.errors import UnavailableError
+from proctor.store.database import IDLE_SECONDS
 
 __all__ = ["APPLICATION_VERSION", "QUEUE", "Job", "Runtime", "engine_database"]
 
@@ -38,6 +39,7 @@ POLL_SECONDS = 0.25
 MAX_THREADS = 48
 ADVISORY_LOCK = 7_283_665_142
 LAUNCH_SECONDS = 60.0
+IDLE_SETTING = f"idle_in_transaction_session_timeout={IDLE_SECONDS}s"
 # A long-lived task may be taken over many times; giving up is our decision, not DBOS's.
 MAX_RECOVERIES = 1_000_000
 Handler = Callable[[str, int], Awaitable[str]]
@@ -71,7 +73,11 @@ def engine_database(url: str, *, pool_size: int = 20) -> sa.Engine:
     parsed = sa.make_url(url)
     if parsed.get_backend_name() != "sqlite":
         address = parsed.set(drivername="postgresql+psycopg")
-        return sa.create_engine(address, pool_size=pool_size, max_overflow=0, pool_pre_ping=True)
+        # A process that is stopped in the middle of a transaction must not hold its rows against a takeover.
+        idle = {} if "options" in parsed.query else {"options": f"-c {IDLE_SETTING}"}
+        return sa.create_engine(
+            address, pool_size=pool_size, max_overflow=0, pool_pre_ping=True, connect_args=idle
+        )
     engine = sa.create_engine(
         parsed, pool_size=pool_size, max_overflow=0, connect_args={"check_same_thread": False}
     )

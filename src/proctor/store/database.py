@@ -20,11 +20,16 @@ import sqlalchemy as sa
 from proctor.protocol.errors import ConfigError
 from proctor.store.faults import explain
 
-__all__ = ["Database", "sqlite_url"]
+__all__ = ["IDLE_SECONDS", "Database", "sqlite_url"]
 
 BUSY_SECONDS = 30
 # After one huge transaction the WAL shrinks back to this; otherwise it would keep its size for ever.
 WAL_BYTES = 64 * 1024 * 1024
+# A process that is stopped in the middle of a transaction must not hold its locks against all others.
+IDLE_SECONDS = 8
+_IDLE = f"SET LOCAL idle_in_transaction_session_timeout = {IDLE_SECONDS * 1000}"
+# Inside a pipelined batch the server does not count a client as idle; only this limit, since 17, ends that.
+_WITHIN = "; SET LOCAL transaction_timeout = {}"
 _MODE = "proctor_mode"
 _READ_ONLY: dict[str, dict[str, Any]] = {
     "postgresql": {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
@@ -58,12 +63,21 @@ class Database:
         self.engine = make(self.url, pool_size, synchronous)
 
     @contextmanager
-    def write(self) -> Iterator[sa.Connection]:
-        """One transaction that may write; commits at the end, rolls back on any error."""
+    def write(self, *, within: float | None = None) -> Iterator[sa.Connection]:
+        """One transaction that may write; commits at the end, rolls back on any error.
+
+        `within` bounds it in seconds where others wait for the locks it takes (PostgreSQL 17 and later).
+        """
         with self._guard(), self.engine.connect() as bare:
             connection = bare.execution_options(**{_MODE: "write"})
             with connection.begin():
+                if self.dialect == "postgresql":
+                    connection.exec_driver_sql(self._limits(within))
                 yield connection
+
+    def _limits(self, within: float | None) -> str:
+        known = self.engine.dialect.server_version_info or (0,)
+        return _IDLE + (_WITHIN.format(int(within * 1000)) if within and known >= (17,) else "")
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:

@@ -32,11 +32,14 @@ _SQLITE = {
     sqlite3.SQLITE_PROTOCOL: _BUSY,
     sqlite3.SQLITE_AUTH: _PLACE,
 }
+_STILL = "This process stood still in the middle of writing; nothing was written, run it again."
 # By SQLSTATE, the longest prefix wins (PostgreSQL, appendix A).
 _LOGIN = "Check user, password and pg_hba.conf, and PROCTOR_DATABASE_URL."
 _CREATE = "Create the database, or correct its name in PROCTOR_DATABASE_URL; then `proctor db upgrade`."
 _POSTGRES = {
     "08": _SERVER,
+    "25P03": _STILL,
+    "25P04": _STILL,
     "25006": "This server is a read-only replica; point PROCTOR_DATABASE_URL at the primary.",
     "28": _LOGIN,
     "3D000": _CREATE,

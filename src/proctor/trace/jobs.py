@@ -17,16 +17,17 @@ import sqlalchemy as sa
 from proctor.protocol.events import Draft, Event
 from proctor.trace.rows import Prepared
 
-__all__ = ["AsyncJob", "Change", "FutureJob", "Job", "ThreadJob", "answer"]
+__all__ = ["AsyncJob", "Change", "FutureJob", "Guard", "Job", "ThreadJob", "answer"]
 
 T = TypeVar("T")
 Change = Callable[[sa.Connection], tuple[T, Sequence[Draft]]]
+Guard = Callable[[], Exception | None]
 
 
 class Job:
     """What one caller wants: events, or a change of rows together with its events."""
 
-    __slots__ = ("change", "drafts", "error", "events", "prepared", "taken", "value")
+    __slots__ = ("change", "drafts", "error", "events", "guard", "prepared", "taken", "value")
 
     def __init__(self, drafts: Sequence[Draft], change: Change[Any] | None = None) -> None:
         self.drafts, self.change = drafts, change
@@ -35,6 +36,7 @@ class Job:
         self.events: list[Event] = []
         self.value: Any = None
         self.error: Exception | None = None
+        self.guard: Guard | None = None
 
     @property
     def result(self) -> Any:

@@ -23,7 +23,7 @@ from proctor.protocol.errors import ProctorError, UnavailableError
 from proctor.protocol.events import Draft, Event
 from proctor.store.database import Database
 from proctor.store.faults import explain
-from proctor.trace.jobs import AsyncJob, Change, FutureJob, Job, ThreadJob, answer
+from proctor.trace.jobs import AsyncJob, Change, FutureJob, Guard, Job, ThreadJob, answer
 from proctor.trace.log import append_prepared, lock_log
 from proctor.trace.rows import Redacts, prepare
 from proctor.trace.wake import watcher_of
@@ -34,6 +34,7 @@ T = TypeVar("T")
 
 DEADLINE = 60.0
 _LINGER = 0.002  # after a crowded batch: how long its callers may take to come back and share the next one
+_HOLD_SECONDS = 10.0  # how long one batch may hold the lock that all writers of all machines need
 _RETRIES = 3
 _RETRY_STATES = {"40001", "40P01"}  # serialization failure, deadlock: the database asks to do it again
 
@@ -83,12 +84,16 @@ class TraceWriter:
         """Like `append`; who is cancelled while the batch is being written finds its events written."""
         return cast("list[Event]", await self._wait_async(AsyncJob(drafts), deadline))
 
-    def submit(self, drafts: Sequence[Draft], *, deadline: float = DEADLINE) -> Future[list[Event]]:
+    def submit(
+        self, drafts: Sequence[Draft], *, deadline: float = DEADLINE, guard: Guard | None = None
+    ) -> Future[list[Event]]:
         """Hand events over; the future is done when they are on disk. Waits only while the queue is full.
 
-        Do not change the drafts' details afterwards.
+        Do not change the drafts' details afterwards. `guard` is asked while the log's lock is held: the error it
+        gives refuses them, so that who lost the right to write meanwhile writes nothing.
         """
         job = FutureJob(drafts)
+        job.guard = guard
         self._put(job, time.monotonic() + deadline)
         return job.future
 
@@ -258,7 +263,7 @@ class TraceWriter:
         failed: list[tuple[Job, Exception]] = []
         for attempt in range(1, _RETRIES + 1):
             try:
-                with self._database.write() as connection:
+                with self._database.write(within=_HOLD_SECONDS) as connection:
                     failed = self._apply(connection, jobs)
             except (sa.exc.DBAPIError, UnavailableError) as error:
                 if attempt == _RETRIES or not _once_more(error):
@@ -272,9 +277,13 @@ class TraceWriter:
 
     def _apply(self, connection: sa.Connection, jobs: list[Job]) -> list[tuple[Job, Exception]]:
         log = lock_log(connection, self._key)
-        failed = []
+        failed: list[tuple[Job, Exception]] = []
         for job in jobs:
-            if job.change is not None:
+            refusal = job.guard() if job.guard is not None else None
+            if refusal is not None:
+                job.prepared = []
+                failed.append((job, refusal))
+            elif job.change is not None:
                 try:
                     with connection.begin_nested():
                         job.value, drafts = job.change(connection)
