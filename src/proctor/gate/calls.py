@@ -41,6 +41,11 @@ __all__ = [
 
 MAX_RESULT: Final = 512 * 1024
 MAX_ERROR: Final = 4000
+# Built once: every call passes them.
+_FIND: Final = calls.select().where(calls.c.idempotency_key == sa.bindparam("wanted"))
+_FINISH: Final = calls.update().where(
+    calls.c.call_id == sa.bindparam("own_id"), calls.c.lease_id == sa.bindparam("own_lease")
+)
 
 
 class IdempotencyConflictError(RefusedError):
@@ -110,7 +115,7 @@ def content_hash(tool: Tool, inputs: BaseModel, call: Call, adapter: str) -> str
 
 def find_row(connection: sa.Connection, key: str) -> Mapping[str, Any] | None:
     """The row of a key."""
-    found = connection.execute(calls.select().where(calls.c.idempotency_key == key)).mappings().first()
+    found = connection.execute(_FIND, {"wanted": key}).mappings().first()
     return None if found is None else dict(found)
 
 
@@ -196,7 +201,8 @@ def save(connection: sa.Connection, entry: Entry, before: Mapping[str, Any] | No
         connection.execute(calls.update().where(own).values(**values))
         return str(before["call_id"])
     connection.execute(
-        calls.insert().values(
+        calls.insert(),
+        dict(
             call_id=call.call_id,
             idempotency_key=entry.key,
             content_hash=entry.content_hash,
@@ -215,15 +221,14 @@ def save(connection: sa.Connection, entry: Entry, before: Mapping[str, Any] | No
             workspace=None if call.workspace is None else str(call.workspace),
             inputs=dict(entry.shown),
             **values,
-        )
+        ),
     )
     return call.call_id
 
 
 def finish(connection: sa.Connection, call_id: str, lease_id: str, values: Mapping[str, Any]) -> None:
     """Write a call's end, unless it was given up for dead and begun again under another lease."""
-    own = sa.and_(calls.c.call_id == call_id, calls.c.lease_id == lease_id)
-    connection.execute(calls.update().where(own).values(dict(values)))
+    connection.execute(_FINISH, {"own_id": call_id, "own_lease": lease_id, **values})
 
 
 def kept_result(output: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -404,9 +404,7 @@ class Gate:
     ) -> list[Draft]:
         entry, now, error = opened.entry, self._clock.now(), opened.error
         used = opened.meter.used or estimate_of(entry)
-        _, reached = leases.settle(
-            connection, opened.held.lease_id, used, millis=max(1, round(duration_ms)), now=now
-        )
+        _, reached = leases.settle(connection, opened.held, used, millis=max(1, round(duration_ms)), now=now)
         keeps = output is not None and (entry.call.idempotency_key is not None or not entry.tool.read_only)
         values = {
             "state": CallState.ENDED.value,

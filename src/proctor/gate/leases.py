@@ -10,11 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Any, Final
 
 import sqlalchemy as sa
 
+from proctor.gate.budget_rows import (
+    Rows,
+    charge,
+    close_lease,
+    find_lease,
+    insert_lease,
+    lock_buckets,
+    lock_root,
+    mark,
+    mend_rows,
+    read_rows,
+    take,
+)
 from proctor.gate.limits import AMOUNTS, TOTAL, WARN_AT, Node, domain_bucket, tool_bucket
 from proctor.protocol.errors import RefusedError
 from proctor.protocol.ids import new_id
@@ -62,6 +74,12 @@ class Wish:
         """The rows it counts in, at every node."""
         return TOTAL, domain_bucket(self.domain), tool_bucket(self.tool)
 
+    @property
+    def asks(self) -> dict[str, int]:
+        """The amounts, an unknown price as nothing: where money is limited it was refused before."""
+        usage = self.usage
+        return {"calls": 1, "tokens": usage.tokens, "micro_usd": usage.micro_usd or 0, "millis": self.millis}
+
 
 @dataclass(frozen=True, slots=True)
 class Passed:
@@ -100,9 +118,20 @@ class Passed:
 class Held:
     """A lease that was granted."""
 
-    lease_id: str
-    millis: int
+    lease: Mapping[str, Any]
     warnings: tuple[Passed, ...]
+    limited: bool = True
+    """Whether tokens, money or time are limited anywhere on its path."""
+
+    @property
+    def lease_id(self) -> str:
+        """Its name."""
+        return str(self.lease["lease_id"])
+
+    @property
+    def millis(self) -> int:
+        """How long the call may take."""
+        return int(self.lease["millis"])
 
 
 def _scope(bucket: str, amount: str) -> str:
@@ -113,8 +142,9 @@ def _scope(bucket: str, amount: str) -> str:
 
 def check(connection: sa.Connection, path: Sequence[Node], wish: Wish) -> BudgetExceededError | None:
     """Say what would be refused, without taking anything: asked before a person is."""
-    rows = _rows(connection, path, wish, lock=False)
-    return _refusal(path, wish, rows)
+    wanted = _wanted(path, wish)
+    rows = read_rows(connection, [bucket_id for bucket_id, _, _ in wanted], lock=False)
+    return _refusal(wanted, wish, rows)
 
 
 def reserve(
@@ -130,38 +160,41 @@ def reserve(
     attempt: int | None = None,
 ) -> Held:
     """Take a share at every node of the path (parents first), or raise and take nothing."""
-    _lock_root(connection, path[0])
-    rows = _rows(connection, path, wish, lock=True)
-    if _mend_rows(connection, path, wish, rows):
-        rows = _rows(connection, path, wish, lock=True)
-    refusal = _refusal(path, wish, rows)
+    lock_root(connection, path[0])
+    wanted = _wanted(path, wish)
+    ids = [bucket_id for bucket_id, _, _ in wanted]
+    rows = read_rows(connection, ids, lock=True)
+    if mend_rows(connection, path, wanted, rows):
+        rows = read_rows(connection, ids, lock=True)
+    refusal = _refusal(wanted, wish, rows)
     if refusal is not None:
         raise refusal
     wish = replace(wish, millis=_granted_millis(path, wish, rows))
-    _take(connection, wish, rows)
-    lease_id = new_id("lease")
-    connection.execute(
-        leases.insert().values(
-            lease_id=lease_id,
-            call_id=call_id,
-            buckets=sorted(rows),
-            tokens=wish.usage.tokens,
-            micro_usd=wish.usage.micro_usd,
-            plan_micro_usd=wish.usage.plan_micro_usd,
-            millis=wish.millis,
-            holder=holder,
-            task_id=task_id,
-            attempt=attempt,
-            created_at=now,
-            expires_at=now + timedelta(seconds=seconds) + GRACE,
-        )
-    )
-    return Held(lease_id, wish.millis, _call_warnings(connection, path, wish, rows))
+    if not take(connection, ids, wish.asks):
+        facts = {"used": "all", "limit": "what there was", "node": "this path"}
+        raise BudgetExceededError(reason="budget_exceeded:total", **facts)
+    lease = {
+        "lease_id": new_id("lease"),
+        "call_id": call_id,
+        "buckets": sorted(ids),
+        "tokens": wish.usage.tokens,
+        "micro_usd": wish.usage.micro_usd,
+        "plan_micro_usd": wish.usage.plan_micro_usd,
+        "millis": wish.millis,
+        "holder": holder,
+        "task_id": task_id,
+        "attempt": attempt,
+        "created_at": now,
+        "expires_at": now + timedelta(seconds=seconds) + GRACE,
+    }
+    insert_lease(connection, lease)
+    limited = any(rows[one][f"limit_{amount}"] is not None for one in ids for amount in AMOUNTS[1:])
+    return Held(lease, _call_warnings(connection, wanted, rows), limited)
 
 
 def settle(
     connection: sa.Connection,
-    lease_id: str,
+    held: Held | str,
     used: Usage,
     *,
     millis: int,
@@ -169,30 +202,22 @@ def settle(
     outcome: str = "settled",
 ) -> tuple[bool, tuple[Passed, ...]]:
     """Turn what was held into what was used; False when that was done before. Tells what lines were reached."""
-    mine = sa.and_(leases.c.lease_id == lease_id, leases.c.settled_at.is_(None))
-    closed = connection.execute(leases.update().where(mine).values(settled_at=now, outcome=outcome))
-    if closed.rowcount != 1:
+    lease_id = held if isinstance(held, str) else held.lease_id
+    if not close_lease(connection, lease_id, now=now, outcome=outcome):
         return False, ()
-    lease = connection.execute(leases.select().where(leases.c.lease_id == lease_id)).mappings().one()
-    held = {"tokens": lease["tokens"], "micro_usd": lease["micro_usd"] or 0, "millis": lease["millis"]}
-    spent = {"tokens": used.tokens, "micro_usd": used.micro_usd or 0, "millis": millis}
-    buckets: list[str] = lease["buckets"]
-    _lock(connection, buckets)
-    total = budget_nodes.c.bucket == TOTAL
-    changes: dict[str, Any] = {
-        "held_calls": budget_nodes.c.held_calls - 1,
-        "used_calls": budget_nodes.c.used_calls + 1,
-        "plan_micro_usd": budget_nodes.c.plan_micro_usd + used.plan_micro_usd,
-        "unpriced_calls": budget_nodes.c.unpriced_calls + int(used.micro_usd is None),
+    lease = find_lease(connection, lease_id) or {} if isinstance(held, str) else held.lease
+    ids: list[str] = lease["buckets"]
+    lock_buckets(connection, ids)
+    taken = {
+        "calls": 1,
+        "tokens": lease["tokens"],
+        "micro_usd": lease["micro_usd"] or 0,
+        "millis": lease["millis"],
     }
-    for amount in AMOUNTS[1:]:
-        column = budget_nodes.c[f"held_{amount}"]
-        changes[f"held_{amount}"] = column - sa.case((total, held[amount]), else_=0)
-        changes[f"used_{amount}"] = budget_nodes.c[f"used_{amount}"] + spent[amount]
-    connection.execute(budget_nodes.update().where(budget_nodes.c.bucket_id.in_(buckets)).values(changes))
-    if not any(spent.values()):
-        return True, ()
-    return True, _settled_lines(connection, buckets)
+    spent = {"calls": 1, "tokens": used.tokens, "micro_usd": used.micro_usd or 0, "millis": millis}
+    charge(connection, ids, taken, spent, plan=used.plan_micro_usd, unpriced=used.micro_usd is None)
+    limited = isinstance(held, str) or held.limited
+    return True, _settled_lines(connection, ids) if limited else ()
 
 
 def open_leases(connection: sa.Connection, now: datetime, *, limit: int = BATCH) -> list[Mapping[str, Any]]:
@@ -205,7 +230,7 @@ def reap(connection: sa.Connection, lease_ids: Iterable[str], *, now: datetime) 
     """Charge what the dead held, whole, because nobody knows how far they came; idempotent."""
     done = []
     for lease_id in sorted(lease_ids):
-        row = connection.execute(leases.select().where(leases.c.lease_id == lease_id)).mappings().first()
+        row = find_lease(connection, lease_id)
         if row is None:
             continue
         used = Usage(row["tokens"], row["micro_usd"], row["plan_micro_usd"])
@@ -214,81 +239,11 @@ def reap(connection: sa.Connection, lease_ids: Iterable[str], *, now: datetime) 
     return done
 
 
-# ── the rows ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-Rows = dict[str, dict[str, Any]]
+# ── checking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _wanted(path: Sequence[Node], wish: Wish) -> list[tuple[str, Node, str]]:
     return [(node.bucket_id(bucket), node, bucket) for node in path for bucket in wish.buckets]
-
-
-def _rows(connection: sa.Connection, path: Sequence[Node], wish: Wish, *, lock: bool) -> Rows:
-    ids = [bucket_id for bucket_id, _, _ in _wanted(path, wish)]
-    query = budget_nodes.select().where(budget_nodes.c.bucket_id.in_(ids))
-    if lock and connection.dialect.name == "postgresql":
-        query = _in_order(query).with_for_update()
-    found = connection.execute(query).mappings()
-    return {row["bucket_id"]: dict(row) for row in found}
-
-
-def _lock_root(connection: sa.Connection, root: Node) -> None:
-    """Make or lock the top of the path before anything below it, so that nobody waits in a circle.
-
-    SQLite's write transaction is alone anyway.
-    """
-    if connection.dialect.name != "postgresql":
-        return
-    from sqlalchemy.dialects.postgresql import insert
-
-    limits = {f"limit_{amount}": root.limits.of(TOTAL, amount) for amount in AMOUNTS}
-    row = {"bucket_id": root.bucket_id(TOTAL), "node_id": root.node_id, "kind": root.kind, **limits}
-    made = insert(budget_nodes).values(row)
-    # An update that changes nothing still locks the row that was there.
-    same = {"node_id": made.excluded.node_id}
-    connection.execute(made.on_conflict_do_update(index_elements=["bucket_id"], set_=same))
-
-
-def _lock(connection: sa.Connection, bucket_ids: Sequence[str]) -> None:
-    """Lock what a lease holds, its root first (names sort that way)."""
-    if connection.dialect.name != "postgresql":
-        return
-    query = sa.select(budget_nodes.c.bucket_id)
-    for part in (bucket_ids[:1], bucket_ids[1:]):
-        connection.execute(_in_order(query.where(budget_nodes.c.bucket_id.in_(part))).with_for_update()).all()
-
-
-def _in_order(query: sa.Select[Any]) -> sa.Select[Any]:
-    return query.order_by(sa.collate(budget_nodes.c.bucket_id, "C"))
-
-
-def _mend_rows(connection: sa.Connection, path: Sequence[Node], wish: Wish, rows: Rows) -> bool:
-    """Insert what is missing, and let limits follow the settings; whether anything was to do."""
-    parents = {node.node_id: above.node_id for above, node in pairwise(path)}
-    missing, changed = [], False
-    for bucket_id, node, bucket in _wanted(path, wish):
-        limits = {f"limit_{amount}": node.limits.of(bucket, amount) for amount in AMOUNTS}
-        if bucket_id not in rows:
-            place = {"bucket_id": bucket_id, "node_id": node.node_id, "parent_id": parents.get(node.node_id)}
-            missing.append({**place, "kind": node.kind, "bucket": bucket, **limits})
-        elif any(rows[bucket_id][name] != value for name, value in limits.items()):
-            same = budget_nodes.c.bucket_id == bucket_id
-            connection.execute(budget_nodes.update().where(same).values(**limits, warned=0))
-            changed = True
-    if missing:
-        # In the order of locking: two that insert the same rows then wait for each other only one way.
-        connection.execute(_insert(connection), sorted(missing, key=lambda row: str(row["bucket_id"])))
-    return changed or bool(missing)
-
-
-def _insert(connection: sa.Connection) -> Any:
-    if connection.dialect.name == "postgresql":
-        from sqlalchemy.dialects.postgresql import insert as postgres_insert
-
-        return postgres_insert(budget_nodes).on_conflict_do_nothing()
-    from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-
-    return sqlite_insert(budget_nodes).on_conflict_do_nothing()
 
 
 def _asked(wish: Wish, bucket: str, amount: str) -> int:
@@ -300,9 +255,9 @@ def _asked(wish: Wish, bucket: str, amount: str) -> int:
     return {"tokens": wish.usage.tokens, "micro_usd": wish.usage.micro_usd or 0, "millis": least}[amount]
 
 
-def _refusal(path: Sequence[Node], wish: Wish, rows: Rows) -> BudgetExceededError | None:
+def _refusal(wanted: Sequence[tuple[str, Node, str]], wish: Wish, rows: Rows) -> BudgetExceededError | None:
     """The first limit that stands in the way, total before domain before tool, parents first."""
-    for bucket_id, node, bucket in _wanted(path, wish):
+    for bucket_id, node, bucket in wanted:
         row = rows.get(bucket_id, {})
         for amount in AMOUNTS:
             limit = node.limits.of(bucket, amount)
@@ -329,49 +284,20 @@ def _granted_millis(path: Sequence[Node], wish: Wish, rows: Rows) -> int:
     return max(0, min(left))
 
 
-def _take(connection: sa.Connection, wish: Wish, rows: Rows) -> None:
-    """One conditional UPDATE over the whole path; fewer rows than wanted means that somebody was quicker."""
-    total = budget_nodes.c.bucket == TOTAL
-    asks = {
-        "tokens": wish.usage.tokens,
-        "micro_usd": wish.usage.micro_usd or 0,
-        "millis": wish.millis,
-    }
-    changes: dict[str, Any] = {"held_calls": budget_nodes.c.held_calls + 1}
-    fits = [_fits("calls", sa.literal(1))]
-    for amount, value in asks.items():
-        if value:
-            share = sa.case((total, value), else_=0)
-            changes[f"held_{amount}"] = budget_nodes.c[f"held_{amount}"] + share
-            fits.append(_fits(amount, share))
-    taken = connection.execute(
-        budget_nodes.update().where(budget_nodes.c.bucket_id.in_(sorted(rows)), *fits).values(changes)
-    )
-    if taken.rowcount != len(rows):
-        facts = {"used": "all", "limit": "what there was", "node": "this path"}
-        raise BudgetExceededError(reason="budget_exceeded:total", **facts)
-
-
-def _fits(amount: str, share: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
-    limit = budget_nodes.c[f"limit_{amount}"]
-    after = budget_nodes.c[f"used_{amount}"] + budget_nodes.c[f"held_{amount}"] + share
-    return sa.or_(limit.is_(None), after <= limit)
-
-
 # ── warnings ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _call_warnings(
-    connection: sa.Connection, path: Sequence[Node], wish: Wish, rows: Rows
+    connection: sa.Connection, wanted: Sequence[tuple[str, Node, str]], rows: Rows
 ) -> tuple[Passed, ...]:
     """Limits of calls that this one brings to 80 percent, each told once."""
     found = []
-    for bucket_id, node, bucket in _wanted(path, wish):
+    for bucket_id, node, bucket in wanted:
         row, limit = rows[bucket_id], node.limits.of(bucket, "calls")
         after = row["used_calls"] + row["held_calls"] + 1
         if _near(after, limit, node.limits.warn_at) and not row["warned"] & 1:
             found.append(Passed(node.node_id, bucket, "calls", after, limit or 0))
-            _mark(connection, bucket_id, 1)
+            mark(connection, bucket_id, 1)
     return tuple(found)
 
 
@@ -386,14 +312,9 @@ def _settled_lines(connection: sa.Connection, bucket_ids: Sequence[str]) -> tupl
             bit = 1 << (place + _OVER if over else place)
             if (over or _near(used, limit)) and not row["warned"] & bit:
                 found.append(Passed(row["node_id"], TOTAL, amount, used, limit))
-                _mark(connection, row["bucket_id"], bit)
+                mark(connection, row["bucket_id"], bit)
     return tuple(found)
 
 
 def _near(used: int, limit: int | None, warn_at: int = WARN_AT) -> bool:
     return limit is not None and limit > 0 and used * 100 >= limit * warn_at
-
-
-def _mark(connection: sa.Connection, bucket_id: str, bit: int) -> None:
-    row = budget_nodes.c.bucket_id == bucket_id
-    connection.execute(budget_nodes.update().where(row).values(warned=budget_nodes.c.warned.bitwise_or(bit)))

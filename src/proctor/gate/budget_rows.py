@@ -1,0 +1,193 @@
+"""The rows of the budget tree and the statements on them, built once: a call passes them twice, so they must be quick.
+
+Locking: PostgreSQL takes the root of a path first and the rest in one order; SQLite's write transaction is alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import pairwise
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from proctor.gate.limits import AMOUNTS, TOTAL, Limits, Node
+from proctor.store.tables import budget_nodes, leases
+
+__all__ = [
+    "Rows",
+    "charge",
+    "close_lease",
+    "find_lease",
+    "insert_lease",
+    "lock_buckets",
+    "lock_root",
+    "mark",
+    "mend_rows",
+    "read_rows",
+    "take",
+]
+
+Rows = dict[str, dict[str, Any]]
+
+_nodes = budget_nodes.c
+_ids: sa.BindParameter[list[str]] = sa.bindparam("ids", expanding=True)
+_in_order = sa.collate(_nodes.bucket_id, "C")
+_READ: Final = budget_nodes.select().where(_nodes.bucket_id.in_(_ids))
+_READ_LOCKED: Final = _READ.order_by(_in_order).with_for_update()
+_LOCK: Final = (
+    sa.select(_nodes.bucket_id).where(_nodes.bucket_id.in_(_ids)).order_by(_in_order).with_for_update()
+)
+
+
+def _share(amount: str) -> sa.ColumnElement[int]:
+    """What a call asks of one amount: only the total's row carries tokens, money and time."""
+    value = sa.bindparam(f"ask_{amount}", type_=sa.BigInteger)
+    return value if amount == "calls" else sa.case((_nodes.bucket == TOTAL, value), else_=0)
+
+
+def _fits(amount: str) -> sa.ColumnElement[bool]:
+    limit, after = (
+        _nodes[f"limit_{amount}"],
+        _nodes[f"used_{amount}"] + _nodes[f"held_{amount}"] + _share(amount),
+    )
+    return sa.or_(limit.is_(None), after <= limit)
+
+
+_TAKE: Final = (
+    budget_nodes.update()
+    .where(_nodes.bucket_id.in_(_ids), *(_fits(amount) for amount in AMOUNTS))
+    .values({f"held_{amount}": _nodes[f"held_{amount}"] + _share(amount) for amount in AMOUNTS})
+)
+_CHARGE: Final = (
+    budget_nodes.update()
+    .where(_nodes.bucket_id.in_(_ids))
+    .values(
+        {
+            **{f"held_{amount}": _nodes[f"held_{amount}"] - _share(amount) for amount in AMOUNTS},
+            **{
+                f"used_{amount}": _nodes[f"used_{amount}"]
+                + sa.bindparam(f"spent_{amount}", type_=sa.BigInteger)
+                for amount in AMOUNTS
+            },
+            "plan_micro_usd": _nodes.plan_micro_usd + sa.bindparam("spent_plan", type_=sa.BigInteger),
+            "unpriced_calls": _nodes.unpriced_calls + sa.bindparam("unpriced", type_=sa.BigInteger),
+        }
+    )
+)
+_CLOSE: Final = (
+    leases.update()
+    .where(leases.c.lease_id == sa.bindparam("closed_id"), leases.c.settled_at.is_(None))
+    .values(settled_at=sa.bindparam("closed_at"), outcome=sa.bindparam("how"))
+)
+_FIND: Final = leases.select().where(leases.c.lease_id == sa.bindparam("wanted_id"))
+_MARK: Final = (
+    budget_nodes.update()
+    .where(_nodes.bucket_id == sa.bindparam("marked_id"))
+    .values(warned=_nodes.warned.bitwise_or(sa.bindparam("bit", type_=sa.Integer)))
+)
+_INSERT: Final = {
+    "postgresql": postgresql.insert(budget_nodes).on_conflict_do_nothing(),
+    "sqlite": sqlite.insert(budget_nodes).on_conflict_do_nothing(),
+}
+_root = postgresql.insert(budget_nodes)
+# An update that changes nothing still locks the row that was there.
+_LOCK_ROOT: Final = _root.on_conflict_do_update(
+    index_elements=["bucket_id"], set_={"node_id": _root.excluded.node_id}
+)
+
+
+def _locks(connection: sa.Connection) -> bool:
+    return connection.dialect.name == "postgresql"
+
+
+def read_rows(connection: sa.Connection, ids: Sequence[str], *, lock: bool) -> Rows:
+    """The rows that are there, by their key."""
+    query = _READ_LOCKED if lock and _locks(connection) else _READ
+    found = connection.execute(query, {"ids": list(ids)}).mappings()
+    return {row["bucket_id"]: dict(row) for row in found}
+
+
+def lock_root(connection: sa.Connection, root: Node) -> None:
+    """Make or lock the top of the path before anything below it, so that nobody waits in a circle."""
+    if _locks(connection):
+        row = {"bucket_id": root.bucket_id(TOTAL), "node_id": root.node_id, "kind": root.kind}
+        connection.execute(_LOCK_ROOT, {**row, **_limits(root.limits, TOTAL)})
+
+
+def lock_buckets(connection: sa.Connection, ids: Sequence[str]) -> None:
+    """Lock what a lease holds, its root first (names sort that way)."""
+    if _locks(connection):
+        for part in (ids[:1], ids[1:]):
+            connection.execute(_LOCK, {"ids": list(part)}).all()
+
+
+def mend_rows(
+    connection: sa.Connection, path: Sequence[Node], wanted: Sequence[tuple[str, Node, str]], rows: Rows
+) -> bool:
+    """Insert what is missing, and let limits follow the settings; whether anything was to do."""
+    parents = {node.node_id: above.node_id for above, node in pairwise(path)}
+    missing, changed = [], False
+    for bucket_id, node, bucket in wanted:
+        limits = _limits(node.limits, bucket)
+        if bucket_id not in rows:
+            place = {"bucket_id": bucket_id, "node_id": node.node_id, "parent_id": parents.get(node.node_id)}
+            missing.append({**place, "kind": node.kind, "bucket": bucket, **limits})
+        elif any(rows[bucket_id][name] != value for name, value in limits.items()):
+            same = _nodes.bucket_id == bucket_id
+            connection.execute(budget_nodes.update().where(same).values(**limits, warned=0))
+            changed = True
+    if missing:
+        # In the order of locking: two that insert the same rows then wait for each other only one way.
+        ordered = sorted(missing, key=lambda row: str(row["bucket_id"]))
+        connection.execute(_INSERT[connection.dialect.name], ordered)
+    return changed or bool(missing)
+
+
+def _limits(limits: Limits, bucket: str) -> dict[str, int | None]:
+    return {f"limit_{amount}": limits.of(bucket, amount) for amount in AMOUNTS}
+
+
+def take(connection: sa.Connection, ids: Sequence[str], asks: Mapping[str, int]) -> bool:
+    """One conditional UPDATE over the whole path; False when not every row had room."""
+    binds = {f"ask_{amount}": asks[amount] for amount in AMOUNTS}
+    return connection.execute(_TAKE, {"ids": list(ids), **binds}).rowcount == len(ids)
+
+
+def charge(
+    connection: sa.Connection,
+    ids: Sequence[str],
+    held: Mapping[str, int],
+    spent: Mapping[str, int],
+    *,
+    plan: int,
+    unpriced: bool,
+) -> None:
+    """Give back what was held and add what was spent."""
+    binds: dict[str, Any] = {f"ask_{amount}": held[amount] for amount in AMOUNTS}
+    binds |= {f"spent_{amount}": spent[amount] for amount in AMOUNTS}
+    connection.execute(_CHARGE, {"ids": list(ids), **binds, "spent_plan": plan, "unpriced": int(unpriced)})
+
+
+def insert_lease(connection: sa.Connection, values: Mapping[str, Any]) -> None:
+    """Write a lease down."""
+    connection.execute(leases.insert(), dict(values))
+
+
+def close_lease(connection: sa.Connection, lease_id: str, *, now: datetime, outcome: str) -> bool:
+    """Close a lease; False when it was closed before."""
+    binds = {"closed_id": lease_id, "closed_at": now, "how": outcome}
+    return connection.execute(_CLOSE, binds).rowcount == 1
+
+
+def find_lease(connection: sa.Connection, lease_id: str) -> Mapping[str, Any] | None:
+    """One lease."""
+    row = connection.execute(_FIND, {"wanted_id": lease_id}).mappings().first()
+    return None if row is None else dict(row)
+
+
+def mark(connection: sa.Connection, bucket_id: str, bit: int) -> None:
+    """Remember that a line was told."""
+    connection.execute(_MARK, {"marked_id": bucket_id, "bit": bit})
