@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
+import sqlalchemy as sa
 
-from proctor.cli.backup import restore_command
+from proctor.app import open_app
 from proctor.cli.main import main
-from proctor.cli.undo import undo_command
-from proctor.protocol.errors import NotFoundError
-from proctor.protocol.permits import Permit
-from proctor.testing.permits import permit_for_tests
+from proctor.store.tables import calls
 
 Out = pytest.CaptureFixture[str]
 
@@ -36,21 +32,6 @@ def workspace(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def read(out: Out, *words: str, code: int = 0) -> Any:
     """Run a command with --json and give what it printed."""
     assert main([*words, "--json"]) == code
-    return json.loads(out.readouterr().out)
-
-
-asked: list[tuple[str, Mapping[str, object]]] = []
-
-
-def permit(*, tool: str, arguments: Mapping[str, object]) -> Permit:
-    """Stand for the gate: note what was asked and allow it."""
-    asked.append((tool, arguments))
-    return permit_for_tests(tool)
-
-
-def run(command: click.Command, out: Out, *words: str) -> Any:
-    """Run a command that is not registered yet."""
-    command.main(args=[*words, "--json"], standalone_mode=False)
     return json.loads(out.readouterr().out)
 
 
@@ -97,26 +78,37 @@ def test_unknown_backup_is_not_found(workspace: Path, capsys: Out) -> None:
     assert "proctor backup list" in capsys.readouterr().err
 
 
-def test_restore_and_undo_ask_for_a_permit_and_tell_what_they_did(workspace: Path, capsys: Out) -> None:
-    """Restore, then undo, then nothing is left to undo; dry runs change nothing; every write asked first."""
-    asked.clear()
-    restore, undo = restore_command(permit), undo_command(permit)
+def test_restore_and_undo_pass_the_gate_and_tell_what_they_did(workspace: Path, capsys: Out) -> None:
+    """Restore, then undo, then nothing is left to undo; dry runs change nothing; every write is in the trace."""
     name = read(capsys, "backup", "create")["name"]
     (workspace / "a.txt").write_text("changed")
-    assert run(restore, capsys, name, "--dry-run") == [{"path": "a.txt", "change": "write"}]
+    assert read(capsys, "backup", "restore", name, "--dry-run") == [{"path": "a.txt", "change": "write"}]
     assert (workspace / "a.txt").read_text() == "changed"
-    assert asked == []
-    done = run(restore, capsys, name)
+    done = read(capsys, "backup", "restore", name)
     assert done["changed"] == ["a.txt"]
     assert (workspace / "a.txt").read_text() == "a"
-    assert [row["undone"] for row in run(undo, capsys, "--list")] == [False]
-    assert run(undo, capsys, "--dry-run") == [{"path": "a.txt", "change": "write"}]
-    assert run(undo, capsys)["changed"] == ["a.txt"]
+    assert [row["undone"] for row in read(capsys, "undo", "--list")] == [False]
+    assert read(capsys, "undo", "--dry-run") == [{"path": "a.txt", "change": "write"}]
+    assert read(capsys, "undo")["changed"] == ["a.txt"]
     assert (workspace / "a.txt").read_text() == "changed"
-    assert [row["undone"] for row in run(undo, capsys, "--list")] == [True]
-    with pytest.raises(NotFoundError, match="undo --list"):
-        run(undo, capsys)
-    assert [tool for tool, _arguments in asked] == ["restore_backup"] * 2
+    assert [row["undone"] for row in read(capsys, "undo", "--list")] == [True]
+    assert main(["undo"]) == 4
+    assert "undo --list" in capsys.readouterr().err
+    app = open_app()
+    with app.database.read() as connection:
+        rows = connection.execute(sa.select(calls.c.tool_name, calls.c.actor, calls.c.state)).all()
+    app.close()
+    assert [tuple(row) for row in rows] == [("restore_backup", "human", "ended")] * 2
+
+
+def test_restore_text_says_how_to_take_it_back(workspace: Path, capsys: Out) -> None:
+    """The first line names the place, the last the way back."""
+    name = read(capsys, "backup", "create")["name"]
+    (workspace / "a.txt").write_text("changed")
+    assert main(["backup", "restore", name]) == 0
+    said = capsys.readouterr()
+    assert f"is as in {name}; 1 paths changed." in said.out
+    assert "`proctor undo` brings it back" in said.err
 
 
 def test_restore_into_an_empty_directory(workspace: Path, home: Path, capsys: Out) -> None:
@@ -124,6 +116,17 @@ def test_restore_into_an_empty_directory(workspace: Path, home: Path, capsys: Ou
     name = read(capsys, "backup", "create")["name"]
     (workspace / "a.txt").write_text("changed")
     (home / "copy").mkdir()
-    run(restore_command(permit), capsys, name, "--into", str(home / "copy"))
+    read(capsys, "backup", "restore", name, "--into", str(home / "copy"))
     assert (home / "copy" / "a.txt").read_text() == "a"
+    assert (workspace / "a.txt").read_text() == "changed"
+
+
+def test_agent_cannot_restore_as_the_user(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    """A command that Proctor itself started is not the person at the terminal."""
+    name = read(capsys, "backup", "create")["name"]
+    (workspace / "a.txt").write_text("changed")
+    monkeypatch.setenv("PROCTOR_RUN", "run_1")
+    assert main(["backup", "restore", name]) == 5
     assert (workspace / "a.txt").read_text() == "changed"

@@ -1,9 +1,9 @@
-"""`proctor backup`: take, list, show, check and prune backups of a workspace; `restore` needs the gate's permit."""
+"""`proctor backup`: take, list, show, check, restore and prune backups of a workspace; a restore passes the gate."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +13,10 @@ import click
 from proctor.cli.output import json_option, print_json, print_table
 
 if TYPE_CHECKING:
-    from proctor.cli.permission import PermitSource
     from proctor.workspace.backups import Backup, Backups
-    from proctor.workspace.restore import Restored
     from proctor.workspace.tree import Progress, ProgressCallback
 
-__all__ = ["backup", "open_backups", "print_restored", "restore_command", "show_progress", "this_workspace"]
+__all__ = ["backup", "bring_back", "open_backups", "print_changes", "this_workspace"]
 
 EXIT_FAILED = 1
 EXIT_ALTERED = 7
@@ -70,7 +68,7 @@ def as_row(backup: Backup) -> dict[str, Any]:
 
 @click.group()
 def backup() -> None:
-    """Take, list, check and prune exact backups of a workspace."""
+    """Take, list, check, restore and prune exact backups of a workspace."""
 
 
 @backup.command()
@@ -165,37 +163,32 @@ def prune(keep: int | None, as_json: bool) -> None:
         click.echo(f"{len(done.removed)} removed, {_size(done.bytes_freed)} freed.")
 
 
-def restore_command(request_permit: PermitSource) -> click.Command:
-    """Make `proctor backup restore` with the gate behind it."""
+@backup.command()
+@click.argument("name")
+@click.option("--into", type=click.Path(path_type=Path), help="An empty directory instead of its workspace.")
+@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@json_option
+def restore(name: str, into: Path | None, dry_run: bool, as_json: bool) -> None:
+    """Bring a workspace back to exactly what the backup NAME holds; the present state is saved first."""
+    from proctor.workspace.restore import preview
 
-    @click.command("restore")
-    @click.argument("name")
-    @click.option(
-        "--into", type=click.Path(path_type=Path), help="An empty directory instead of its workspace."
-    )
-    @click.option("--dry-run", is_flag=True, help="Only say what would change.")
-    @json_option
-    def restore(name: str, into: Path | None, dry_run: bool, as_json: bool) -> None:
-        """Bring a workspace back to exactly what the backup NAME holds; the present state is saved first."""
-        from proctor.workspace.restore import RESTORE_TOOL, preview
-        from proctor.workspace.restore import restore as bring_back
+    backups = open_backups()
+    one = backups.find(name)
+    if dry_run:
+        print_changes(preview(backups, one, into).rows(), as_json)
+        return
+    bring_back(one, into=into, as_json=as_json)
 
-        backups = open_backups()
-        one = backups.find(name)
-        if dry_run:
-            print_changes(preview(backups, one, into).rows(), as_json)
-            return
-        target = (into or one.workspace).resolve()
-        arguments = {"backup_path": str(one.path), "workspace_path": str(target)}
-        permit = request_permit(tool=RESTORE_TOOL, arguments=arguments)
-        roots = [target.parent] if into else []
-        done = bring_back(
-            backups, one, permit=permit, target=into, allowed_roots=roots, progress=show_progress()
-        )
-        end_progress()
-        print_restored(done, as_json)
 
-    return restore
+def bring_back(one: Backup, *, into: Path | None = None, as_undo: bool = False, as_json: bool) -> None:
+    """Restore through the gate and say what was done."""
+    from proctor.cli.calling import call_tool
+
+    target = (into or one.workspace).resolve()
+    inputs = {"backup_path": str(one.path), "workspace_path": str(target), "as_undo": as_undo}
+    # Into another directory: the gate judges it from the one above, which is where the user may write.
+    place = target.parent if into else one.workspace
+    print_restored(call_tool("restore_backup", inputs, workspace=place, progress=True), as_json)
 
 
 def print_changes(rows: Sequence[tuple[str, str]], as_json: bool) -> None:
@@ -207,24 +200,19 @@ def print_changes(rows: Sequence[tuple[str, str]], as_json: bool) -> None:
     click.echo(f"{len(rows)} paths would change.", err=True)
 
 
-def print_restored(done: Restored, as_json: bool) -> None:
+def print_restored(done: Mapping[str, Any], as_json: bool) -> None:
     """Say what a restore did and how to take it back."""
+    name, target, safety = done["backup_name"], done["workspace_path"], done["safety_backup"]
     if as_json:
-        safety = {"safety": done.safety.name, "resumed": done.resumed}
-        rest = {
-            "target": _text(str(done.target)),
-            "changed": list(map(_text, done.changed)),
-            "left": list(map(_text, done.left)),
-            "notes": done.notes,
-        }
-        print_json({"backup": done.backup.name} | rest | safety)
+        rest = {word: done[word] for word in ("changed", "left", "notes", "resumed", "truncated")}
+        print_json({"backup": name, "target": target, "safety": safety} | rest)
         return
-    click.echo(f"{done.target} is as in {done.backup.name}; {len(done.changed)} paths changed.")
+    click.echo(f"{_printable(target)} is as in {name}; {done['changed_count']} paths changed.")
     _print_limited(
-        [f"left as it is: {_printable(path)} (the backup could not read it)" for path in done.left]
+        [f"left as it is: {_printable(path)} (the backup could not read it)" for path in done["left"]]
     )
-    _print_limited(list(done.notes))
-    click.echo(f"The state before is saved as {done.safety.name}; `proctor undo` brings it back.", err=True)
+    _print_limited(list(done["notes"]))
+    click.echo(f"The state before is saved as {safety}; `proctor undo` brings it back.", err=True)
 
 
 def _print_limited(lines: Sequence[str]) -> None:

@@ -37,6 +37,12 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
         "Start",
     ),
     "tasks": ("proctor.cli.tasks", "tasks", "Put work into the queue and look at it.", "Start"),
+    "serve": (
+        "proctor.cli.serve",
+        "serve",
+        "Serve REST and WebSocket, and execute tasks, in the foreground.",
+        "Start",
+    ),
     "agents": (
         "proctor.cli.agents",
         "agents",
@@ -49,9 +55,23 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "backup": (
         "proctor.cli.backup",
         "backup",
-        "Take, list, check and prune exact backups of a workspace.",
+        "Take, list, check, restore and prune exact backups of a workspace.",
         "Finish",
     ),
+    "fixes": (
+        "proctor.cli.fixes",
+        "fixes",
+        "Make, lint and judge fix files: what is to be mended, and what came of it.",
+        "Finish",
+    ),
+    "standards": (
+        "proctor.cli.standards",
+        "standards",
+        "Check the code standards that are set in [standards].",
+        "Finish",
+    ),
+    "undo": ("proctor.cli.undo", "undo", "Take back the last change to a workspace.", "Finish"),
+    "tools": ("proctor.cli.tools", "tools", "List the tools, and call one through the gate.", "Decide"),
     "inbox": ("proctor.cli.inbox", "inbox", "What waits for your answer, and what it would do.", "Decide"),
     "approve": ("proctor.cli.approve", "approve", "Say yes to questions of the inbox.", "Decide"),
     "deny": ("proctor.cli.approve", "deny", "Say no to questions of the inbox, with the reason.", "Decide"),
@@ -77,6 +97,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
         "Ask what the policy says about a command or a path.",
         "Setup",
     ),
+    "rules": ("proctor.cli.rules", "rules", "The architecture rules that agents are told.", "Setup"),
     "db": ("proctor.cli.db", "db", "Upgrade, check and back up the database.", "Setup"),
     "worker": ("proctor.cli.worker", "worker", "Execute tasks of a shared PostgreSQL here.", "Setup"),
     "supervisor": (

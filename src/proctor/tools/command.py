@@ -188,12 +188,16 @@ def _nothing(_call: StatusIn | StopIn) -> Sequence[Touch]:
     return ()
 
 
-def command_tools(shell: Shell = "bash") -> tuple[Tool, ...]:
-    """Declare the family; `shell` is the configured one, so that the gate judges what will really run."""
+class _Shelled:
+    """The two tools whose meaning depends on the configured shell; the gate judges what will really run."""
 
-    async def execute(context: Context, call: CommandIn) -> CommandOut:
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def execute(self, context: Context, call: CommandIn) -> CommandOut:
+        """Run to the end."""
         seconds = min(call.timeout_seconds, context.seconds)
-        spec = command_spec(context, call.command, call.cwd, call.shell or shell, seconds)
+        spec = command_spec(context, call.command, call.cwd, call.shell or self._shell, seconds)
 
         def tell(_stream: str, text: str) -> None:
             context.progress(jobs.last_line(text), None)
@@ -201,61 +205,71 @@ def command_tools(shell: Shell = "bash") -> tuple[Tool, ...]:
         done = await run(spec, permit=context.permit, on_output=tell, cancel=context.cancel)
         return _command_out(call.command, done)
 
-    async def start(context: Context, call: StartIn) -> JobOut:
-        spec = command_spec(context, call.command, call.cwd, call.shell or shell, call.timeout_seconds)
+    async def start(self, context: Context, call: StartIn) -> JobOut:
+        """Run in the background."""
+        shell = call.shell or self._shell
+        spec = command_spec(context, call.command, call.cwd, shell, call.timeout_seconds)
         return JobOut(**await jobs.start(context, spec, call.command, call.cwd))
 
-    def touches(call: CommandIn | StartIn) -> Sequence[Touch]:
-        return runs(call.command, call.cwd, call.shell or shell)
+    def touches(self, call: CommandIn | StartIn) -> Sequence[Touch]:
+        """Name the command for the policy."""
+        return runs(call.command, call.cwd, call.shell or self._shell)
 
-    return (
-        declare(
-            name="execute_command",
-            summary="Execute a shell command (bash, or PowerShell where configured) and return its output. "
-            "Use for building, testing, or running system commands.",
-            input=CommandIn,
-            output=CommandOut,
-            domain="command",
-            side_effect=SideEffect.EXECUTE,
-            handler=execute,
-            mock=_mock_command,
-            touches=touches,
-            seconds=COMMAND_SECONDS + _GRACE,
-        ),
-        declare(
-            name="start_command",
-            summary="Start a long command in the background; answers a job id for command_status.",
-            input=StartIn,
-            output=JobOut,
-            domain="command",
-            side_effect=SideEffect.EXECUTE,
-            handler=start,
-            mock=_mock_start,
-            touches=touches,
-            seconds=60.0,
-        ),
-        declare(
-            name="command_status",
-            summary="Say how a background command stands and show the end of its output.",
-            input=StatusIn,
-            output=JobOut,
-            domain="command",
-            side_effect=SideEffect.READ_ONLY,
-            handler=_status,
-            mock=_mock_status,
-            touches=_nothing,
-            seconds=60.0,
-        ),
-        declare(
-            name="stop_command",
-            summary="Stop a background command with its whole tree of processes.",
-            input=StopIn,
-            output=JobOut,
-            domain="command",
-            side_effect=SideEffect.PROPOSE,
-            handler=_stop,
-            mock=_mock_stop,
-            touches=_nothing,
-            seconds=60.0,
-        ),
+
+_JOB_TOOLS: tuple[Tool, ...] = (
+    declare(
+        name="command_status",
+        summary="Say how a background command stands and show the end of its output.",
+        input=StatusIn,
+        output=JobOut,
+        domain="command",
+        side_effect=SideEffect.READ_ONLY,
+        handler=_status,
+        mock=_mock_status,
+        touches=_nothing,
+        seconds=60.0,
+    ),
+    declare(
+        name="stop_command",
+        summary="Stop a background command with its whole tree of processes.",
+        input=StopIn,
+        output=JobOut,
+        domain="command",
+        side_effect=SideEffect.PROPOSE,
+        handler=_stop,
+        mock=_mock_stop,
+        touches=_nothing,
+        seconds=60.0,
+    ),
+)
+
+
+def command_tools(shell: Shell = "bash") -> tuple[Tool, ...]:
+    """Declare the family; `shell` is the configured one."""
+    shelled = _Shelled(shell)
+    execute = declare(
+        name="execute_command",
+        summary="Execute a shell command (bash, or PowerShell where configured) and return its output. "
+        "Use for building, testing, or running system commands.",
+        input=CommandIn,
+        output=CommandOut,
+        domain="command",
+        side_effect=SideEffect.EXECUTE,
+        handler=shelled.execute,
+        mock=_mock_command,
+        touches=shelled.touches,
+        seconds=COMMAND_SECONDS + _GRACE,
     )
+    start = declare(
+        name="start_command",
+        summary="Start a long command in the background; answers a job id for command_status.",
+        input=StartIn,
+        output=JobOut,
+        domain="command",
+        side_effect=SideEffect.EXECUTE,
+        handler=shelled.start,
+        mock=_mock_start,
+        touches=shelled.touches,
+        seconds=60.0,
+    )
+    return (execute, start, *_JOB_TOOLS)
