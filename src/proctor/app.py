@@ -6,18 +6,21 @@ imports dbos.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from proctor.config import Settings, load_settings
 
 if TYPE_CHECKING:
     from proctor.engine.executor import Executor
+    from proctor.engine.plans import Plans
     from proctor.engine.tasks import Tasks
-    from proctor.gate.gate import Gate
+    from proctor.gate.gate import Gate, Tools
     from proctor.store.database import Database
     from proctor.tools.registry import Registry
+    from proctor.trace.metrics import TraceMetrics
     from proctor.trace.redact import Redactor
     from proctor.trace.writer import TraceWriter
 
@@ -54,7 +57,16 @@ class App:
         """The hand on the log."""
         from proctor.trace.writer import TraceWriter
 
-        return TraceWriter(self.database, key=self.key, redactor=self.redactor)
+        # Who wants the counts asks for `metrics` before anything is written.
+        observer = self.__dict__.get("metrics")
+        return TraceWriter(self.database, key=self.key, redactor=self.redactor, observer=observer)
+
+    @cached_property
+    def metrics(self) -> TraceMetrics:
+        """What the writer counts, for Prometheus; only servers ask."""
+        from proctor.trace.metrics import TraceMetrics
+
+        return TraceMetrics()
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -73,20 +85,44 @@ class App:
     @cached_property
     def gate(self) -> Gate:
         """The one door every call passes."""
-        from proctor.gate.gate import Gate
-        from proctor.gate.rulebook import SettingsShelf
         from proctor.gate.snapshots import Snapshots
         from proctor.workspace.backups import Backups
 
         backups = Backups(self.settings.paths.backups_dir, keep=self.settings.retention.count)
+        return self._gate_with(self.registry, snapshots=Snapshots(backups))
+
+    def _gate_with(self, tools: Tools, **more: Any) -> Gate:
+        from proctor.gate.gate import Gate
+
         return Gate(
-            tools=self.registry,
+            tools=tools,
             database=self.database,
             writer=self.writer,
             redactor=self.redactor,
-            settings_for=SettingsShelf(self.settings, self.settings.environ).of,
-            snapshots=Snapshots(backups),
+            settings_for=self.settings_for,
+            **more,
         )
+
+    @cached_property
+    def settings_for(self) -> Callable[[Path | None], Settings]:
+        """The settings that hold in a workspace now."""
+        from proctor.gate.rulebook import SettingsShelf
+
+        return SettingsShelf(self.settings, self.settings.environ).of
+
+    @cached_property
+    def plans(self) -> Plans:
+        """The plans' front door; a tool nobody has registered gets a door of its own, to its stand-in."""
+        from proctor.engine.plan_run import Doors
+        from proctor.engine.plans import Plans
+        from proctor.sandbox.spec import Level
+
+        def stand_in(tools: Tools) -> Gate:
+            # A stand-in runs no command, so nobody needs to ask what sandbox there is.
+            return self._gate_with(tools, level=lambda: Level.LIMITS)
+
+        doors = Doors(self.gate, self.registry.__contains__, stand_in)
+        return Plans(database=self.database, writer=self.writer, doors=doors, settings_for=self.settings_for)
 
     @cached_property
     def tasks(self) -> Tasks:
@@ -116,6 +152,7 @@ class App:
                 places=GitPlaces(paths.worktrees_dir, paths.state_dir / "attempts"),
                 desk=book.desk,
                 census=Census(self.database, book),
+                plans=self.plans,
             )
         )
 

@@ -17,6 +17,8 @@ from proctor.engine.attempts import AgentBook, Attempts, Workplaces
 from proctor.engine.claims import Claims
 from proctor.engine.dispatch import Desk
 from proctor.engine.liveness import Lease, LeaseKeeper
+from proctor.engine.plan_desk import PlanDesk
+from proctor.engine.plans import Plans
 from proctor.engine.questions import HOLD_SECONDS, OpenQuestions
 from proctor.engine.reconciler import Reconciler
 from proctor.engine.runtime import Runtime
@@ -50,6 +52,7 @@ class Parts:
     hold_s: float = HOLD_SECONDS
     census: Callable[[], object] | None = None
     """Keeps the table of agents in step; looks by itself when it is time."""
+    plans: Plans | None = None
 
 
 class Executor:
@@ -63,6 +66,7 @@ class Executor:
         self._stop = asyncio.Event()
         self._ready = asyncio.Event()
         self.lost = False
+        self._desk = PlanDesk(parts.plans, parts.lease) if parts.plans is not None else None
         claims = Claims(parts.writer, parts.lease.executor_id, parts.clock)
         questions = OpenQuestions(
             parts.database, parts.writer, parts.clock, is_valid=parts.lease.valid, hold_s=parts.hold_s
@@ -108,11 +112,15 @@ class Executor:
     def wake(self) -> None:
         """Something may have changed: look now."""
         self._wake.set()
+        if self._desk is not None:
+            self._desk.wake()
 
     def stop(self) -> None:
         """End in order; what runs is stopped and taken over by the next executor."""
         self._stop.set()
         self._wake.set()
+        if self._desk is not None:
+            self._desk.stop()
 
     def _attempt_ended(self) -> None:
         self._full = True
@@ -130,6 +138,8 @@ class Executor:
                 self._ready.set()
                 async with asyncio.TaskGroup() as group:
                     census = group.create_task(self._keep_census())
+                    if self._desk is not None:
+                        group.create_task(self._desk.run())
                     await self._look_again_and_again()
                     census.cancel()
             finally:
@@ -196,6 +206,7 @@ class Executor:
 
         def look() -> bool:
             with self._parts.database.read() as connection:
-                return connection.execute(query).first() is None
+                found = connection.execute(query).first()
+            return found is None and (self._desk is None or not self._desk.waits())
 
         return await asyncio.to_thread(look)
