@@ -7,7 +7,6 @@ about the change is worth nothing either way.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
 from typing import Final
 
 from proctor.workspace.trees import Trees
@@ -33,7 +32,5 @@ def broken(path: str, data: bytes) -> bytes:
 
 def plant(trees: Trees, tree: str, paths: list[str]) -> str | None:
     """The tree with all these files broken; None when none of them is there to be broken."""
-    found: Mapping[str, bytes] = {
-        path: broken(path, data) for path in paths if (data := trees.blob(tree, path)) is not None
-    }
+    found = {path: broken(path, data) for path, data in trees.blobs(tree, paths).items()}
     return trees.edited(tree, found) if found else None

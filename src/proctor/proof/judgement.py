@@ -70,6 +70,6 @@ def exit_code_of(words: list[Word], *, needs_you: bool = False) -> int:
     """0 when everything holds, 1 when something is refuted, 3 when a person must look, 8 when it stays open."""
     if Word.REFUTED in words:
         return 1
-    if Word.INCONCLUSIVE in words:
-        return 8
-    return 3 if needs_you else 0
+    if needs_you:
+        return 3
+    return 8 if Word.INCONCLUSIVE in words else 0

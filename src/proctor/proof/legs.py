@@ -85,13 +85,21 @@ class Legs:
         self.context = context or Context()
         self._say: Progress = progress or (lambda _text: None)
         self._known: dict[str, Leg] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
 
     async def run(
         self, name: str, tree: str, head: str, commands: Sequence[str], *, extra: Mapping[str, str] | None = None,
         keep: bool = False,
     ) -> Leg:  # fmt: skip
         """Run the commands on a tree, or take what an equal run gave; `keep` remembers it for later proofs."""
-        key = self._key(tree, commands, extra or {})
+        key = await asyncio.to_thread(self._key, tree, commands, extra or {})
+        async with self._turns.setdefault(key, asyncio.Lock()):
+            return await self._once(key, name, tree, head, commands, extra=extra, keep=keep)
+
+    async def _once(
+        self, key: str, name: str, tree: str, head: str, commands: Sequence[str], *,
+        extra: Mapping[str, str] | None, keep: bool,
+    ) -> Leg:  # fmt: skip
         if key in self._known:
             return replace(self._known[key], name=name)
         stored = await asyncio.to_thread(self._stored, key) if keep else None

@@ -10,14 +10,14 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from proctor.proof.canary import plant
 from proctor.proof.chance import CONFIRMATIONS, chance_in
 from proctor.proof.change import Change
 from proctor.proof.cover import Coverage, cover_environment, prepare_tracer, read_coverage
 from proctor.proof.documents import check_documents
-from proctor.proof.judgement import Judgement, Word
+from proctor.proof.hollow.model import HollowFinding, HollowWeight
+from proctor.proof.judgement import ACCEPTED, Judgement, Word
 from proctor.proof.kinds import Kind
 from proctor.proof.legs import Leg, Legs
 from proctor.proof.results import Reason
@@ -46,6 +46,7 @@ class _State:
     legs: list[Leg]
     notes: list[str]
     evidence: dict[str, Reason]
+    judges: tuple[str, ...] = ()  # scripts that judge, taken from the base although the change edits them
     coverage: Coverage | None = None
     pictures: dict[str, str] = field(default_factory=dict)
 
@@ -66,11 +67,12 @@ class Prover:
         kind: Kind,
         kind_reason: str,
         commands: Sequence[str],
-        findings: Sequence[Any] = (),
+        findings: Sequence[HollowFinding] = (),
     ) -> Judgement:
         """Judge a change whose evidence is the project's own tests."""
         state = await asyncio.to_thread(self._begin, subject, change, kind, kind_reason, tuple(commands))
         word, reasons = await self._word(state)
+        findings = await self._doubted(state, word, findings)
         word, reasons, needs_you = _weighed(word, reasons, findings)
         return Judgement(
             word=word,
@@ -102,7 +104,7 @@ class Prover:
             if old:
                 notes.append(f"the change edits what judges it ({_some(old)}): the base's version was used")
             parts = parts.without(judges, tests=new)
-        return _State(subject, change, parts, kind, kind_reason, commands, tree, [], notes, {})
+        return _State(subject, change, parts, kind, kind_reason, commands, tree, [], notes, {}, judges)
 
     async def _word(self, state: _State) -> tuple[Word, list[str]]:
         if state.subject.tree == state.subject.base_tree:
@@ -344,6 +346,34 @@ class Prover:
             ]
         return Word.SHOWN, [f"{len(new)} pictures after the change, {len(old)} before; they differ"]
 
+    async def _doubted(
+        self, state: _State, word: Word, findings: Sequence[HollowFinding]
+    ) -> Sequence[HollowFinding]:
+        """Drop doubts that runs can settle: edited judges that were not used, edited tests whose old form passes too."""
+        findings = [
+            finding for finding in findings if finding.file not in state.judges or not _doubt(finding)
+        ]
+        about_tests = [
+            finding for finding in findings if _doubt(finding) and finding.file in state.parts.tests
+        ]
+        if word not in ACCEPTED or not about_tests or not state.commands:
+            return findings
+        leg = await self._with_old_tests(state)
+        if not leg.reading.green:
+            return findings
+        state.notes.append("the tests were edited; as they were before they pass with the change too")
+        return [finding for finding in findings if finding not in about_tests]
+
+    async def _with_old_tests(self, state: _State) -> Leg:
+        subject = state.subject
+        known = await asyncio.to_thread(self._trees.names, subject.base_tree)
+        old = [path for path in state.parts.tests if path in set(known)]
+        tree = await asyncio.to_thread(self._trees.overlay, state.tree, subject.base_tree, old)
+        leg = await self.legs.run("old tests", tree, subject.head, state.commands)
+        if all(each.tree != leg.tree for each in state.legs):
+            state.legs.append(leg)
+        return leg
+
     # Refactoring
 
     async def _preserved(self, state: _State) -> tuple[Word, list[str]]:
@@ -364,12 +394,7 @@ class Prover:
 
     async def _by_old_tests(self, state: _State) -> tuple[Word, list[str]] | None:
         """The tests were changed too, so the old ones must hold for the new code."""
-        subject = state.subject
-        tree = await asyncio.to_thread(
-            self._trees.overlay, subject.tree, subject.base_tree, state.parts.tests
-        )
-        leg = await self.legs.run("old tests", tree, subject.head, state.commands)
-        state.legs.append(leg)
+        leg = await self._with_old_tests(state)
         if leg.reading.green:
             state.notes.append("the tests were changed; the old ones pass on the new code too")
             return None
@@ -397,8 +422,21 @@ class Prover:
 ASKED = "you said so"
 
 
-def _weighed(word: Word, reasons: list[str], findings: Sequence[Any]) -> tuple[Word, list[str], bool]:
-    return word, reasons, False
+def _weighed(
+    word: Word, reasons: list[str], findings: Sequence[HollowFinding]
+) -> tuple[Word, list[str], bool]:
+    """What the static checks found decides over what the runs showed: a green run is what a hollow change wants."""
+    hollow = [f"hollow: {finding}" for finding in findings if finding.weight is HollowWeight.REFUTES]
+    if hollow:
+        return Word.REFUTED, [*hollow[:_SHOWN], *reasons], False
+    doubts = [f"look at this: {finding}" for finding in findings if finding.weight is HollowWeight.SUSPICIOUS]
+    if doubts and word in ACCEPTED:
+        return Word.INCONCLUSIVE, [*doubts[:_SHOWN], *reasons], True
+    return word, [*reasons, *doubts[:_SHOWN]], False
+
+
+def _doubt(finding: HollowFinding) -> bool:
+    return finding.weight is HollowWeight.SUSPICIOUS
 
 
 def _pictures(leg: Leg) -> dict[str, str]:

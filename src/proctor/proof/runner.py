@@ -190,7 +190,7 @@ class Runner:
         if tree not in self._lent:
             names = self.trees.names(tree)
             wanted = [name for name in names if name.rsplit("/", 1)[-1] in DEPENDENCY_FILES]
-            files = {name: self.trees.blob(tree, name, cap=16 << 20) or b"" for name in wanted[:100]}
+            files = self.trees.blobs(tree, wanted[:100], cap=16 << 20)
             folders = frozenset(part for name in names for part in _parents(name))
             self._lent[tree] = borrowed(self.trees.root, files, folders)
         return self._lent[tree]

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from proctor.proof.change import Change, ChangedFile
-from proctor.proof.diff import Diff, FileDiff, parse_diff
+from proctor.proof.diff import Diff, parse_diff
 from proctor.proof.kinds import FileKind, file_kind
 from proctor.protocol.errors import UsageError
 from proctor.workspace.trees import Trees
 
-__all__ = ["Parts", "Subject", "change_between", "find_subject", "judges_in", "parts_of"]
+__all__ = ["Parts", "Subject", "as_text", "change_between", "find_subject", "judges_in", "parts_of"]
 
 MAX_FILES: Final = 400
 MAX_TEXT: Final = 1 << 20
@@ -93,28 +93,30 @@ def _messages(trees: Trees, start: str | None, head: str) -> str:
 def change_between(trees: Trees, old: str, new: str) -> Change:
     """The change as the static checks want it; what is binary, too long or too much is listed as unread."""
     diff = parse_diff(trees.diff(old, new))
-    files: list[ChangedFile] = []
-    unread: list[str] = []
-    for file in diff.files:
-        read = None if file.binary or len(files) >= MAX_FILES else _read(trees, file, old, new)
-        if read is None:
-            unread.append(file.path)
-        else:
-            files.append(read)
-    return Change(tuple(files), diff, tuple(unread))
+    plain = [file for file in diff.files if not file.binary][:MAX_FILES]
+    before = _texts(trees, old, [file.old_path for file in plain])
+    after = _texts(trees, new, [file.new_path for file in plain])
+    files = [
+        ChangedFile(file.path, before.get(file.old_path or ""), after.get(file.new_path or ""))
+        for file in plain
+        if _known(file.old_path, before) and _known(file.new_path, after)
+    ]
+    read = {file.path for file in files}
+    return Change(tuple(files), diff, tuple(file.path for file in diff.files if file.path not in read))
 
 
-def _read(trees: Trees, file: FileDiff, old: str, new: str) -> ChangedFile | None:
-    before = _text(trees, old, file.old_path)
-    after = _text(trees, new, file.new_path)
-    if (file.old_path and before is None) or (file.new_path and after is None):
-        return None
-    return ChangedFile(file.path, before, after)
+def _texts(trees: Trees, tree: str, paths: Sequence[str | None]) -> dict[str, str]:
+    found = trees.blobs(tree, [path for path in paths if path], cap=MAX_TEXT)
+    return {path: as_text(data) for path, data in found.items()}
 
 
-def _text(trees: Trees, tree: str, path: str | None) -> str | None:
-    data = trees.blob(tree, path, cap=MAX_TEXT) if path else None
-    return None if data is None else data.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
+def as_text(data: bytes) -> str:
+    """The text of a file; line ends unified, bytes that are no UTF-8 kept."""
+    return data.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
+
+
+def _known(path: str | None, texts: dict[str, str]) -> bool:
+    return path is None or path in texts
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ from proctor.workspace.worktree import NoCommitError, NotARepositoryError
 
 __all__ = ["Changed", "Trees"]
 
+# A fixed moment: the same tree is the same commit.
+_WHO = {"NAME": "Proctor", "EMAIL": "proctor@localhost", "DATE": "2000-01-01T00:00:00Z"}
+
 
 @dataclass(frozen=True, slots=True)
 class Changed:
@@ -33,8 +36,18 @@ class Changed:
 class Trees:
     """What git knows of one repository, and what can be made of it without touching it."""
 
-    def __init__(self, place: Path, home: Path) -> None:
-        """Take a directory of a repository; `home` is where our objects and temporary indexes lie."""
+    def __init__(self, place: Path, home: Path, *, shadow: bool = False) -> None:
+        """Take a directory of a repository; `home` is where our objects and temporary indexes lie.
+
+        `shadow` is for a directory that is no repository: git's part of it is made in `home`.
+        """
+        self.home = home
+        self.shadow = shadow
+        self.store = home / "objects"
+        (self.store / "info").mkdir(parents=True, exist_ok=True)
+        if shadow:
+            self._be_shadow(place)
+            return
         found = (
             Git(place).run("rev-parse", "--path-format=absolute", "--show-toplevel")
             if place.is_dir()
@@ -46,9 +59,22 @@ class Trees:
         self.git = Git(self.root)
         self.objects = Path(self._asked("--git-path", "objects"))
         self._index = Path(self._asked("--git-path", "index"))
-        self.home = home
-        self.store = home / "objects"
-        (self.store / "info").mkdir(parents=True, exist_ok=True)
+
+    def _be_shadow(self, place: Path) -> None:
+        directory = self.home / "shadow.git"
+        if not (directory / "HEAD").is_file():
+            Git(self.home)("init", "--quiet", "--bare", str(directory))
+        self.root = place.resolve()
+        self.git = Git(self.root, directory)
+        self.objects = directory / "objects"
+        self._index = directory / "no-index"
+
+    def committed(self, tree: str) -> str:
+        """A commit of a tree, without history; for a directory that has none."""
+        who = {
+            f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in _WHO.items()
+        }
+        return self.git("commit-tree", tree, "-m", "as it is", env={**self.env, **who})
 
     def _asked(self, *words: str) -> str:
         return self.git("rev-parse", "--path-format=absolute", *words)
@@ -134,13 +160,34 @@ class Trees:
 
     def blob(self, tree: str, path: str, *, cap: int = 4 << 20) -> bytes | None:
         """A file's bytes in a tree; None when it is not there, is no file or is too long."""
-        entry = self._entries(tree, [path]).get(path)
-        if entry is None or not entry.startswith("100"):
-            return None
-        blob = entry.split()[1]
-        if int(self.git("cat-file", "-s", blob, env=self.env)) > cap:
-            return None
-        return self.git.raw("cat-file", "blob", blob, env=self.env)
+        return self.blobs(tree, [path], cap=cap).get(path)
+
+    def blobs(self, tree: str, paths: Sequence[str], *, cap: int = 4 << 20) -> dict[str, bytes]:
+        """The bytes of many files with two processes; what is not there, is no file or is too long is left out."""
+        wanted: dict[str, str] = {}
+        for start in range(0, len(paths), 500):
+            words = ("ls-tree", "-z", "-r", "-l", tree, "--", *paths[start : start + 500])
+            for row in filter(None, self.git("--literal-pathspecs", *words, env=self.env).split("\0")):
+                facts, _, path = row.partition("\t")
+                mode, _kind, blob, size = facts.split()
+                if mode.startswith("100") and int(size) <= cap:
+                    wanted[path] = blob
+        contents = self._contents(sorted(set(wanted.values())))
+        return {path: contents[blob] for path, blob in wanted.items()}
+
+    def _contents(self, blobs: Sequence[str]) -> dict[str, bytes]:
+        if not blobs:
+            return {}
+        data = "".join(f"{blob}\n" for blob in blobs).encode()
+        raw = self.git.raw("cat-file", "--batch", env=self.env, data=data)
+        found: dict[str, bytes] = {}
+        at = 0
+        while at < len(raw):
+            end = raw.index(b"\n", at)
+            blob, _kind, size = raw[at:end].decode().split()
+            found[blob] = raw[end + 1 : end + 1 + int(size)]
+            at = end + 2 + int(size)
+        return found
 
     def changed(self, old: str, new: str) -> list[Changed]:
         """Which paths differ, renames as removal and addition."""

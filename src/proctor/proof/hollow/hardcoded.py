@@ -32,6 +32,8 @@ _LITERAL: Final = r"(-?\d+(?:\.\d+)?|\"[^\"\n]*\"|'[^'\n]*')"
 _SCRIPT: Final = re.compile(
     rf"if\s*\(\s*[\w.$\[\]]+\s*===?\s*{_LITERAL}[^)]*\)\s*\{{?\s*return\s+{_LITERAL}|[\w.$]+\s*===?\s*{_LITERAL}\s*\?\s*{_LITERAL}\s*:"
 )
+_BRANCH: Final = re.compile(r"if\s*\((?P<test>[^\n]*={2,3}[^\n]*?)\)\s*\{?\s*return\s+(?P<answer>[^;\n}]+)")
+_PLAIN_ANSWER: Final = re.compile(rf"(?:{_LITERAL}|true|false|null|[\[\]{{}},:\s])+")
 _SHELL: Final = re.compile(
     rf"\[\[?\s*\"?\$\{{?\w+\}}?\"?\s*(?:==?|-eq)\s*{_LITERAL}\s*\]\]?\s*(?:;\s*then|&&)\s*(?:\n\s*)?(?:echo|printf)\s+{_LITERAL}"
     rf"|^\s*{_LITERAL}\)\s*(?:\n\s*)?(?:echo|printf)\s+{_LITERAL}",
@@ -92,8 +94,16 @@ def _rows(test: TestCase) -> Iterator[frozenset[str]]:
 
 
 def _known(inputs: Iterable[str], answer: str, rows: list[frozenset[str]]) -> bool:
-    wanted = {*inputs, answer}
-    return any(wanted <= row for row in rows)
+    parts = _parts(answer)
+    return any({*inputs, answer} <= row or (parts and {*inputs, *parts} <= row) for row in rows)
+
+
+def _parts(answer: str) -> frozenset[str]:
+    """The plain values of an answer that is a list, a pair or the like."""
+    try:
+        return literals_in(ast.parse(answer, mode="eval"))
+    except (SyntaxError, ValueError, RecursionError):
+        return frozenset()
 
 
 def _telling(inputs: Iterable[str], answer: str) -> bool:
@@ -242,7 +252,26 @@ def _text(file: ChangedFile, added: set[int], rows: list[frozenset[str]]) -> Ite
             why = f"it answers {answer} for {given}, the very values of a test"
             yield _finding(file, line, HollowKind.HARD_CODED, weight, why)
     if language_of(file.path) == "javascript" and file.before is not None:
+        yield from _compared_script(file, added, rows)
         yield from _constant_script(file, added, rows)
+
+
+def _compared_script(
+    file: ChangedFile, added: set[int], rows: list[frozenset[str]]
+) -> Iterator[HollowFinding]:
+    """Branches whose condition names several values or a list, and whose answer is made of plain values alone."""
+    after, before = file.after or "", file.before or ""
+    if _BRANCH.search(before):
+        return
+    for found in _BRANCH.finditer(after):
+        inputs = [plain_literal(one) for one in re.findall(_LITERAL, found["test"])]
+        answers = [plain_literal(one) for one in re.findall(_LITERAL, found["answer"])]
+        line = after.count("\n", 0, found.start()) + 1
+        if line not in added or not answers or not _PLAIN_ANSWER.fullmatch(found["answer"].strip()):
+            continue
+        if _telling(inputs, ", ".join(answers)) and any({*inputs, *answers} <= row for row in rows):
+            why = f"it answers {found['answer'].strip()[:40]} for {', '.join(inputs[:5])}, the very values of a test"
+            yield _finding(file, line, HollowKind.HARD_CODED, HollowWeight.REFUTES, why)
 
 
 def _constant_script(

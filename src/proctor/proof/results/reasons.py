@@ -48,7 +48,8 @@ _MISSING: Final = tuple(
 _SURROUNDINGS: Final = re.compile(
     r"\b(?:ModuleNotFoundError|ImportError|MemoryError|SyntaxError|IndentationError|ConnectionRefusedError|ConnectionError|"
     r"fixture '\w+' not found|command not found|ECONNREFUSED|EADDRINUSE|ENOSPC|No space left|Killed|Segmentation fault|"
-    r"core dumped|could not compile|build failed|setup failed|MODULE_NOT_FOUND|ERR_MODULE_NOT_FOUND|Cannot find module|No module named|"
+    r"core dumped|could not compile|build failed|setup failed|MODULE_NOT_FOUND|ERR_MODULE_NOT_FOUND|Cannot find module|"
+    r"No module named|"
     r"Permission denied|INTERNALERROR|Could not connect|Name or service not known|Temporary failure in name resolution)"
 )
 _FILES: Final = re.compile(
