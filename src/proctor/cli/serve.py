@@ -1,0 +1,67 @@
+"""`proctor serve`: the supervisor in the foreground, with HTTP and the seeds' WebSocket on fixed ports."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from proctor.cli.output import json_option, print_json
+
+__all__ = ["serve"]
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="HTTP; 0 takes a free one.",
+)
+@click.option(
+    "--ws-port",
+    type=click.IntRange(0, 65535),
+    default=8765,
+    show_default=True,
+    help="The seeds' WebSocket; 0 takes a free one.",
+)
+@click.option(
+    "--auth",
+    type=click.Choice(["token", "none"]),
+    default="token",
+    show_default=True,
+    help="none lets every program of this machine in; answers to approvals need the token all the same.",
+)
+@json_option
+def serve(host: str, port: int, ws_port: int, auth: str, as_json: bool) -> None:
+    """Serve REST, WebSocket and metrics, and execute tasks, until interrupted.
+
+    Direct requests work in the directory it is started in. A supervisor in the background is asked to leave; what it runs
+    goes on here.
+    """
+    import importlib
+
+    from proctor.app import open_app
+
+    # By name, as every command is found: the rooms of CLI and server do not know each other.
+    server: Any = importlib.import_module("proctor.server.serving")
+
+    def ready(found: Any) -> None:
+        if as_json:
+            shown = {"http": found.http, "ws": found.ws, "token_file": str(found.token_file)}
+            print_json(shown, line=True)
+        else:
+            click.echo(f"HTTP       {found.http}\nWebSocket  {found.ws}")
+            click.echo(
+                f"Token      in {found.token_file}" if auth == "token" else "Token      not needed here"
+            )
+            sys.stdout.flush()
+
+    app = open_app()
+    try:
+        server.serve(app, server.Options(host, port, ws_port, auth == "token"), ready)
+    finally:
+        app.close()

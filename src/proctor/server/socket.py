@@ -1,0 +1,246 @@
+"""The seeds' WebSocket, at `/ws` and pathless on its own port: JSON requests in, frames out, every call through the gate.
+
+Invariants: one bad message never closes the connection; answers come in the order of their requests, only `pong` at once;
+a running call ends with the connection that asked for it, a background command does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from loguru import logger
+from pydantic_core import from_json, to_json
+
+from proctor.protocol.errors import ProctorError
+from proctor.protocol.tools import CallResult
+from proctor.server.auth import Refusal
+from proctor.server.frames import (
+    REQUESTS,
+    Asked,
+    Frame,
+    RequestError,
+    answer_of,
+    asked,
+    error_frame,
+    inputs_of,
+    marked,
+)
+from proctor.server.front import Front, How
+from proctor.server.guard import Message, Receive, Scope, Send, refuse
+
+__all__ = ["MAX_MESSAGE", "MOST_SOCKETS", "WebSocketDoor"]
+
+MAX_MESSAGE: Final = 16 * 1024 * 1024
+MOST_SOCKETS: Final = 2000
+WAITING: Final = 8
+MOST_FOLLOWED: Final = 16
+QUIET_SECONDS: Final = 10.0
+"""How long a call runs before a status frame says so unasked: the seeds' clients take the next frame for the answer."""
+TELL_SECONDS: Final = 0.25
+_TOO_MANY: Final = Refusal(503, f"{MOST_SOCKETS} connections are open already.", "Close some of them.")
+_NO_CHAT: Final = (
+    "Chat is not available: this version has no model to ask. {key}"
+    "Give the work as a task instead (POST /api/v1/agents/tasks, or `proctor tasks add`)."
+)
+
+
+class WebSocketDoor:
+    """An ASGI application that speaks the protocol on whatever path it is put."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] != "websocket":
+            upgrade = Refusal(426, "This port speaks WebSocket.", "Connect with ws://, or use the HTTP port.")
+            await refuse(scope, send, upgrade)
+            return
+        await receive()  # websocket.connect
+        if self._front.sockets >= MOST_SOCKETS:
+            await refuse(scope, send, _TOO_MANY)
+            return
+        await send({"type": "websocket.accept"})
+        self._front.sockets += 1
+        try:
+            await _Connection(self._front, receive, send).serve()
+        finally:
+            self._front.sockets -= 1
+
+
+class _Progress:
+    """The last thing a running call said; written from any thread."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def __call__(self, what: str, _share: float | None) -> None:
+        self.text = what or self.text
+
+
+class _Connection:
+    """One client."""
+
+    def __init__(self, front: Front, receive: Receive, send: Send) -> None:
+        self._front = front
+        self._receive = receive
+        self._send = send
+        self._inbox: asyncio.Queue[Asked] | None = None
+        self._followed = 0
+
+    async def serve(self) -> None:
+        """Read until the client goes; what it still waits for ends with it."""
+        async with asyncio.TaskGroup() as group:
+            children: list[asyncio.Task[None]] = []
+            self._group, self._children = group, children
+            try:
+                while (message := await self._receive())["type"] != "websocket.disconnect":
+                    await self._take(message)
+            finally:
+                for child in children:
+                    child.cancel()
+
+    async def say(self, frame: Frame) -> None:
+        """Send one frame; a client that has gone hears nothing, and reading ends by itself."""
+        try:
+            text = to_json(frame, inf_nan_mode="null", serialize_unknown=True).decode()
+            await self._send({"type": "websocket.send", "text": text})
+        except OSError:
+            return
+
+    async def _take(self, message: Message) -> None:
+        """Understand one message; `ping` is answered here, everything else in its turn."""
+        try:
+            found = _parsed(message)
+            if type(found) is dict and found.get("type") == "ping" and "id" not in found:
+                stamp = datetime.now(UTC).isoformat()
+                text = f'{{"type":"pong","timestamp":"{stamp}"}}'
+                await self._send({"type": "websocket.send", "text": text})
+                return
+            request = asked(found)
+        except RequestError as error:
+            await self.say(error_frame(str(error)))
+        except OSError:
+            return
+        else:
+            await self._queue(request)
+
+    async def _queue(self, request: Asked) -> None:
+        if request.type == "ping":
+            await self.say(marked({"type": "pong", "timestamp": datetime.now(UTC).isoformat()}, request))
+            return
+        if self._inbox is None:  # most idle connections never need a worker
+            self._inbox = asyncio.Queue(WAITING)
+            self._start(self._work(self._inbox))
+        await self._inbox.put(request)
+
+    def _start(self, work: Any) -> None:
+        self._children[:] = [child for child in self._children if not child.done()]
+        self._children.append(self._group.create_task(work))
+
+    async def _work(self, inbox: asyncio.Queue[Asked]) -> None:
+        while True:
+            request = await inbox.get()
+            try:
+                frame = await self._answer(request)
+            except (RequestError, ProctorError) as error:
+                frame = error_frame(str(error), request)
+            except Exception as error:  # noqa: BLE001 - frame handler: one message's failure is its own
+                logger.exception("a {} frame failed", request.type[:40])
+                frame = error_frame(
+                    f"A defect: {type(error).__name__}. The server's log says where.", request
+                )
+            await self.say(frame)
+
+    async def _answer(self, request: Asked) -> Frame:
+        if request.type == "chat":
+            return self._chat(request)
+        how = REQUESTS.get(request.type)
+        name = how.tool if how is not None else request.type
+        if name not in self._front.app.registry:
+            raise RequestError(f"Unknown message type: {request.type[:100]}")
+        if how is not None and how.tool == "execute_command" and request.background:
+            name = "start_command"
+        tool = self._front.app.registry.find(name)
+        inputs = inputs_of(request, tool, how.needs if how else (), how.missing if how else "")
+        result = await self._call(request, tool.name, inputs)
+        if tool.name == "start_command" and result.ok:
+            return self._started(request, result)
+        return answer_of(request, how, result)
+
+    def _chat(self, request: Asked) -> Frame:
+        message = request.get("message")
+        if not isinstance(message, str) or not message.strip():
+            raise RequestError("Missing message")
+        key = self._front.app.settings.environ.get("OPENAI_API_KEY")
+        return error_frame(_NO_CHAT.format(key="" if key else "It will need OPENAI_API_KEY. "), request)
+
+    async def _call(self, request: Asked, tool: str, inputs: dict[str, Any]) -> CallResult:
+        """Make the call, and say meanwhile that it runs."""
+        progress = _Progress()
+        how = How(workspace=request.workspace, trace_id=request.trace_id)
+        telling = self._group.create_task(self._tell(request, tool, progress))
+        try:
+            return await self._front.call(tool, inputs, how, progress=progress)
+        finally:
+            telling.cancel()
+
+    async def _tell(self, request: Asked, tool: str, progress: _Progress) -> None:
+        await asyncio.sleep(0 if request.progress else QUIET_SECONDS)
+        said = f"Executing {tool}..."
+        await self.say(marked({"type": "status", "message": said}, request))
+        while True:
+            await asyncio.sleep(TELL_SECONDS if request.progress else QUIET_SECONDS)
+            if progress.text and progress.text != said:
+                said = progress.text
+                await self.say(marked({"type": "status", "message": said}, request))
+
+    # ── background commands ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _started(self, request: Asked, result: CallResult) -> Frame:
+        job = str((result.output or {}).get("job_id", ""))
+        if not result.simulated and self._followed < MOST_FOLLOWED:
+            self._start(self._follow(request, job, result.trace_id))
+        return marked({"type": "command_started", "job_id": job}, request)
+
+    async def _follow(self, request: Asked, job: str, trace_id: str) -> None:
+        """Pass on what the trace says of a background command, until its end."""
+        self._followed += 1
+        viewer = await self._front.hub.join(trace_id=trace_id, after=0)
+        try:
+            while lines := await viewer.next():
+                for line in lines:
+                    event = from_json(line.text)
+                    frame = _job_frame(event["event"], event["details"], job)
+                    if frame is not None:
+                        await self.say(marked(frame, request))
+                    if frame is not None and event["event"] == "command_ended":
+                        return
+        finally:
+            self._followed -= 1
+            viewer.close()
+
+
+def _parsed(message: Message) -> Any:
+    text = message.get("text")
+    if text is None:
+        raise RequestError("Send JSON as text, not as bytes")
+    if len(text) > MAX_MESSAGE:
+        raise RequestError(f"The message is longer than {MAX_MESSAGE} characters")
+    try:
+        return from_json(text)
+    except ValueError as error:
+        raise RequestError(f"Invalid JSON: {str(error)[:200]}") from None
+
+
+def _job_frame(event: str, details: dict[str, Any], job: str) -> Frame | None:
+    if details.get("job_id") != job:
+        return None
+    if event == "command_progress":
+        return {"type": "command_progress", "job_id": job, "message": details.get("line", "")}
+    if event == "command_ended":
+        told = {name: details.get(name) for name in ("stdout", "stderr", "exit_code")}
+        return {"type": "command_output", "job_id": job, **told, "state": details.get("outcome")}
+    return None
