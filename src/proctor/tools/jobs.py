@@ -173,6 +173,13 @@ class _Job:
 
         await self.context.writer.transact_async(change)
 
+    async def give_up(self) -> None:
+        """Forget one that did not come to run; its row may be written already and must not look like a running one."""
+        _jobs.pop(self.job_id, None)
+        self.ended_at = now()
+        self.ended.set()
+        await self._record()
+
     async def _record(self) -> None:
         """Write how it ended, with the end of what it printed."""
         facts = {"outcome": self.outcome, "ended_at": self.ended_at, "exit_code": self.exit_code}
@@ -224,10 +231,14 @@ async def start(context: Context, spec: Spec, command: str, cwd: str) -> dict[st
     try:
         await job.open()
     except BaseException:
-        _jobs.pop(job.job_id, None)
+        await job.give_up()
         raise
     job.begin()
-    await _until_ended(job, _FIRST)
+    try:
+        await _until_ended(job, _FIRST)
+    except asyncio.CancelledError:
+        job.stopping.set()  # nobody will ever know its name
+        raise
     if job.error is not None:
         raise job.error
     return job.facts()
