@@ -184,6 +184,10 @@ class Settings:
         default_factory=RawTable,
         metadata=_raw("How changes are proven: seconds, paths, flaky, docs, pictures (docs/howto/check.md)."),
     )
+    standards: RawTable = field(
+        default_factory=RawTable,
+        metadata=_raw("Code standards that `proctor standards check` holds files to (docs/howto/fix-files.md)."),
+    )
     secrets: tuple[str, ...] = field(default=(), repr=False)
     environ: Mapping[str, str] = field(default_factory=_empty, repr=False)
     sources: Mapping[str, str] = field(default_factory=_empty, repr=False)

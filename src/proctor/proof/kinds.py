@@ -277,7 +277,14 @@ def _same_tokens(files: list[FileDiff]) -> bool:
     if not old:
         return False
     values = (_values(old) - _values(new)) + (_values(new) - _values(old))
-    return not values and sum((old & new).values()) / total >= 0.6
+    return not values and (_renamed(old, new) or sum((old & new).values()) / total >= 0.6)
+
+
+def _renamed(old: Counter[str], new: Counter[str]) -> bool:
+    """Whether the two differ only in names, each new one as often as an old one."""
+    gone, come = old - new, new - old
+    names = all(_NAME_TOKEN.fullmatch(token) for token in (*gone, *come))
+    return names and sorted(gone.values()) == sorted(come.values())
 
 
 def _tokens(files: list[FileDiff], *, removed: bool) -> Counter[str]:
