@@ -19,6 +19,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from proctor.engine.tasks import OPEN
+from proctor.gate.retention import prune_calls
 from proctor.protocol.errors import ProctorError, UnavailableError, UsageError
 from proctor.protocol.events import Draft
 from proctor.protocol.states import TASK
@@ -65,6 +66,7 @@ class Collected:
     states: int = 0
     traces: int = 0
     events: int = 0
+    calls: int = 0
     engine_records: int | None = None
     """None: the supervisor could not be asked, or a dry run."""
     engine_note: str = ""
@@ -100,6 +102,7 @@ class Retention:
             states=states,
             traces=traces,
             events=gone,
+            calls=prune_calls(self.database, older_than=self.older_than, dry_run=self.dry_run),
         )
         if self.dry_run:
             return found

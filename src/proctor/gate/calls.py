@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -22,7 +22,7 @@ from proctor.gate.profiles import Profile
 from proctor.protocol.errors import RefusedError
 from proctor.protocol.events import ActorKind, Draft, EventKind, EventStatus
 from proctor.protocol.tools import Call, CallError, CallResult, CallState, Tool, Touch
-from proctor.store.tables import calls, leases
+from proctor.store.tables import attempts, calls, leases
 
 __all__ = [
     "CallInProgressError",
@@ -41,6 +41,7 @@ __all__ = [
 
 MAX_RESULT: Final = 512 * 1024
 MAX_ERROR: Final = 4000
+SETTLING: Final = timedelta(seconds=60)
 # Built once: every call passes them.
 _FIND: Final = calls.select().where(calls.c.idempotency_key == sa.bindparam("wanted"))
 _FINISH: Final = calls.update().where(
@@ -178,11 +179,18 @@ def _interrupt(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> 
 def reap_dead(
     connection: sa.Connection, now: datetime, *, dead: frozenset[str] = frozenset()
 ) -> tuple[int, list[Draft]]:
-    """Charge and close what processes left behind that are gone, named dead, or past their lease's end."""
+    """Charge and close what was left behind: by processes that are gone or named dead, by attempts that have ended,
+    and by whoever is past the end of the lease.
+    """
+    held = open_leases(connection, now)
+    ended = _ended_attempts(connection, held, now)
     gone = [
         row
-        for row in open_leases(connection, now)
-        if row["expires_at"] <= now or row["holder"] in dead or is_gone(row["holder"])
+        for row in held
+        if row["expires_at"] <= now
+        or row["holder"] in dead
+        or (row["task_id"], row["attempt"]) in ended
+        or is_gone(row["holder"])
     ]
     done = reap(connection, [row["lease_id"] for row in gone], now=now)
     if not done:
@@ -191,6 +199,19 @@ def reap_dead(
     query = calls.select().where(calls.c.lease_id.in_(done), calls.c.state.in_(running))
     rows = [dict(row) for row in connection.execute(query).mappings()]
     return len(done), _interrupt(connection, rows)
+
+
+def _ended_attempts(
+    connection: sa.Connection, held: Sequence[Mapping[str, Any]], now: datetime
+) -> set[tuple[str, int]]:
+    """Attempts that ended a while ago and still hold leases; one that just ended may be settling."""
+    tasks = {row["task_id"] for row in held if row["task_id"] is not None and row["attempt"] is not None}
+    if not tasks:
+        return set()
+    query = sa.select(attempts.c.task_id, attempts.c.attempt).where(
+        attempts.c.task_id.in_(tasks), attempts.c.ended_at <= now - SETTLING
+    )
+    return {(row.task_id, row.attempt) for row in connection.execute(query)}
 
 
 def save(connection: sa.Connection, entry: Entry, before: Mapping[str, Any] | None, **values: Any) -> str:
