@@ -20,7 +20,7 @@ from proctor import __version__
 from proctor.app import App
 from proctor.engine import client
 from proctor.protocol.errors import ProctorError
-from proctor.server import answers, health, tools_api, traces
+from proctor.server import answers, health, solace, tools_api, traces
 from proctor.server.auth import Access
 from proctor.server.front import Front
 from proctor.server.guard import Guard
@@ -67,6 +67,7 @@ def create_app(app: App, front: Front | None = None) -> FastAPI:
     for routes in (
         health.router(front, metrics),
         tools_api.router(front),
+        solace.router(front),
         traces.router(front),
     ):
         web.include_router(routes)
