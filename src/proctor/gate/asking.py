@@ -7,15 +7,12 @@ is then void. The budget is looked at before a person is bothered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 
 import sqlalchemy as sa
 
-from proctor.config import Settings
 from proctor.gate import approvals, calls, leases
 from proctor.gate.calls import Entry
 from proctor.gate.consequences import consequences_of, risk_of
@@ -56,13 +53,11 @@ class Asking:
         database: Database,
         writer: TraceWriter,
         redactor: Redacts,
-        settings_for: Callable[[Path | None], Settings],
         snapshots: Snapshots | None,
         clock: Clock,
     ) -> None:
         self._writer = writer
         self._redactor = redactor
-        self._settings_for = settings_for
         self._snapshots = snapshots
         self._clock = clock
         self._waiter = approvals.Waiter(database, clock)
@@ -134,9 +129,7 @@ class Asking:
             return standing, drafts  # the answer to this very act goes before what holds for its class
         if self._granted(connection, entry, ask, now) is not None:
             return None, drafts
-        refusal = leases.check(
-            connection, path_of(entry, self._settings_for(entry.call.rules_from), now), wish_of(entry)
-        )
+        refusal = leases.check(connection, path_of(entry, now), wish_of(entry))
         if refusal is not None:
             raise refusal
         if standing is None:

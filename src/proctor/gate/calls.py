@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from proctor.config import Settings
 from proctor.gate.adapters import Binding
 from proctor.gate.holder import is_gone
 from proctor.gate.leases import open_leases, reap
@@ -70,6 +71,7 @@ class Entry:
     inputs: BaseModel
     touches: tuple[Touch, ...]
     profile: Profile
+    settings: Settings
     binding: Binding
     content_hash: str
     shown: Mapping[str, Any]

@@ -108,7 +108,6 @@ class Gate:
             database=database,
             writer=writer,
             redactor=redactor,
-            settings_for=settings_for,
             snapshots=snapshots,
             clock=self._clock,
         )
@@ -136,7 +135,7 @@ class Gate:
         context = Context(
             call=call,
             permit=opened.permit,
-            settings=self._settings_for(call.rules_from),
+            settings=opened.entry.settings,
             database=self._database,
             writer=self._writer,
             confined=opened.confined,
@@ -203,6 +202,7 @@ class Gate:
             inputs=inputs,
             touches=touches,
             profile=profile,
+            settings=settings,
             binding=binding,
             content_hash=calls.content_hash(tool, inputs, call, binding.adapter),
             shown=shown_inputs(self._redactor.value(inputs.model_dump(mode="json"))),
@@ -247,7 +247,7 @@ class Gate:
             workspace=call.workspace,
             rules=self._rules.of(call.rules_from),
             level=await self._best_level(),
-            protected=state_paths(self._settings_for(call.rules_from)),
+            protected=state_paths(entry.settings),
             interrupted=interrupted,
         )
         verdict = judge(case)
@@ -333,7 +333,7 @@ class Gate:
         self._asking.use(connection, entry, leave, now)
         held = leases.reserve(
             connection,
-            path_of(entry, self._settings_for(entry.call.rules_from), now),
+            path_of(entry, now),
             wish_of(entry),
             call_id=entry.call.call_id,
             holder=this_process(),

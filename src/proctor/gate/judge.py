@@ -224,14 +224,16 @@ def _network(found: Sequence[_Found]) -> Network:
 
 def _reading(case: Case, found: Sequence[_Found]) -> bool:
     """Whether every command is one the policy knows to read only."""
-    kinds = {rule.id: rule.kind for rule in case.rules.rules}
     parts = [part for one in found if one.decision is not None for part in one.decision.parts]
     # A redirect makes any command write; looking for its sign alone errs on the side of saving.
     writes = any(
         isinstance(touch, Writes) or (isinstance(touch, Runs) and ">" in touch.command)
         for touch in case.touches
     )
-    return bool(parts) and not writes and all(kinds.get(part.rule) is Kind.READ for part in parts)
+    if writes or not parts:
+        return False
+    kinds = {rule.id: rule.kind for rule in case.rules.rules}
+    return all(kinds.get(part.rule) is Kind.READ for part in parts)
 
 
 def _low(case: Case, commands: bool) -> tuple[str, ...]:

@@ -98,9 +98,9 @@ def wish_of(entry: Entry) -> Wish:
     return Wish(entry.tool.domain, entry.tool.name, estimate_of(entry), round(entry.tool.seconds * 1000))
 
 
-def path_of(entry: Entry, settings: Settings, now: datetime) -> list[Node]:
+def path_of(entry: Entry, now: datetime) -> list[Node]:
     """Where in the budget tree the call counts, from the top."""
-    call, profile = entry.call, entry.profile
+    call, profile, settings = entry.call, entry.profile, entry.settings
     session = tighter(profile.limits, limits_of_settings(settings.limits))
     path = [
         Node(f"profile:{profile.name}:{now:%Y-%m-%d}", "profile", profile.ceiling),
