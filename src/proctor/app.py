@@ -124,6 +124,14 @@ class App:
         doors = Doors(self.gate, self.registry.__contains__, stand_in)
         return Plans(database=self.database, writer=self.writer, doors=doors, settings_for=self.settings_for)
 
+    def proof_gate(self, seconds: float) -> Gate:
+        """The same door for the commands of a proof, each of which may take so long."""
+        from proctor.gate.rulebook import SettingsShelf
+        from proctor.proof.permits import proof_gate
+
+        shelf = SettingsShelf(self.settings, self.settings.environ)
+        return proof_gate(self.database, self.writer, self.redactor, shelf.of, seconds=seconds)
+
     @cached_property
     def tasks(self) -> Tasks:
         """The queue's front door."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from proctor.cli.fixes_verify import verify
 from proctor.cli.output import json_option, print_json, print_table
 from proctor.protocol.errors import NotFoundError, UsageError
 
@@ -303,3 +304,6 @@ def write_followup(box: Exchange, document: FixDocument, judgements: dict[str, A
     content = content_of(document, date=today, judgements=judgements)
     after = sequence_of(document.name) or 0
     return box.create(focus_of(document), "fixes", render_fix_file(content), after=after)
+
+
+fixes.add_command(verify)

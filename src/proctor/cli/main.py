@@ -2,7 +2,7 @@
 errors into a sentence and an exit code.
 
 Exit codes (docs/reference/exit-codes.md): 0 done; 1 failed; 2 wrong usage or settings; 3 needs you;
-4 not found; 5 refused; 6 unavailable; 7 altered data found; 130 interrupted.
+4 not found; 5 refused; 6 unavailable; 7 altered data found; 8 inconclusive; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
         "Serve REST and WebSocket, and execute tasks, in the foreground.",
         "Start",
     ),
+    "plan": ("proctor.cli.plan", "plan", "Run a list of governed calls; it goes on by itself.", "Start"),
     "agents": (
         "proctor.cli.agents",
         "agents",
@@ -52,6 +53,9 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "status": ("proctor.cli.status", "status", "What needs you, what runs, what has finished.", "Watch"),
     "cost": ("proctor.cli.cost", "cost", "What was used: calls, tokens, money, time.", "Watch"),
     "trace": ("proctor.cli.trace", "trace", "Read, follow, verify and export the trace.", "Watch"),
+    "check": ("proctor.cli.check", "check", "What of a change is proven, what is not, what is hollow.", "Finish"),
+    "receipt": ("proctor.cli.receipt", "receipt", "Show a receipt, or run it again and compare.", "Finish"),
+    "prove": ("proctor.cli.receipt", "prove", "Run a receipt again; `receipt verify` in one word.", "Finish"),
     "backup": (
         "proctor.cli.backup",
         "backup",

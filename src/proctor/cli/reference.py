@@ -32,6 +32,7 @@ EXIT_CODES = {
     5: "refused by gate, policy or profile",
     6: "database, supervisor or disk is not available",
     7: "altered data was found (`trace verify`, `db check`, `backup verify`)",
+    8: "inconclusive: it could not be seen to hold, nor to fail (`check`, `fixes verify`, `receipt verify`)",
     130: "interrupted by Ctrl-C",
 }
 

@@ -33,6 +33,9 @@ def _begin():
     place = os.environ.get("PROCTOR_COVER_OUT", "")
     if not wanted or not place:
         return
+    monitoring = getattr(sys, "monitoring", None)
+    if monitoring is None and not os.environ.get("PROCTOR_COVER_TRACE"):
+        return
     known, seen = {}, set()
     try:
         handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -53,7 +56,6 @@ def _begin():
             except OSError:
                 pass
 
-    monitoring = getattr(sys, "monitoring", None)
     if monitoring is not None:
         def on_line(code, line):
             path = mine(code.co_filename)
@@ -67,7 +69,7 @@ def _begin():
         monitoring.register_callback(4, monitoring.events.LINE, on_line)
         monitoring.set_events(4, monitoring.events.LINE)
         note("ready", 0)
-    elif os.environ.get("PROCTOR_COVER_TRACE"):
+    else:
         def local(frame, event, _argument):
             if event == "line":
                 note(mine(frame.f_code.co_filename), frame.f_lineno)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from contextvars import ContextVar
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -24,7 +25,10 @@ from proctor.tools.registry import Registry, declare
 from proctor.trace.rows import Redacts
 from proctor.trace.writer import TraceWriter
 
-__all__ = ["GatePermits", "proof_gate", "proof_tool"]
+__all__ = ["PROOF_TRACE", "GatePermits", "proof_gate", "proof_tool"]
+
+#: The trace of the proof at hand; each fix of a file has its own, and with it a budget of its own.
+PROOF_TRACE: ContextVar[str | None] = ContextVar("proof_trace", default=None)
 
 NAME = "prove_command"
 _GRACE = 60.0  # what making and clearing a checkout may take beyond the command's own limit
@@ -47,7 +51,7 @@ async def _refuse(_context: Context, _inputs: ProofCommand) -> ProofDone:
 
 
 def proof_tool(seconds: float) -> Tool:
-    """The capability to run one command of a proof for so long; it touches a throw-away checkout, so nothing is saved first."""
+    """The capability to run one command for so long; it touches a throw-away checkout, so nothing is saved first."""
     return declare(
         name=NAME,
         summary="Run one command of a proof in a clean checkout, confined and without network.",
@@ -72,7 +76,7 @@ def proof_gate(
 
 
 class GatePermits:
-    """Gives runs their permits; one trace per proof, so that each has a budget of its own."""
+    """Gives runs their permits, in one trace unless `PROOF_TRACE` says otherwise."""
 
     def __init__(self, gate: Gate, *, profile: str, trace_id: str | None = None) -> None:
         self._gate = gate
@@ -88,7 +92,7 @@ class GatePermits:
             actor=Actor(ActorKind.PROCTOR, "proof"),
             profile=self._profile,
             workspace=workspace,
-            trace_id=self.trace_id,
+            trace_id=PROOF_TRACE.get() or self.trace_id,
         )
         async with self._gate.open(call) as opened:
             yield opened.permit

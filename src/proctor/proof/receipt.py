@@ -38,6 +38,7 @@ def build_receipt(
     *,
     when: datetime,
     patch: str = "",
+    recipes: Mapping[str, Mapping[str, Any]] | None = None,
     more: Mapping[str, Any] | None = None,
     redact: Redact = str,
 ) -> dict[str, Any]:
@@ -61,7 +62,7 @@ def build_receipt(
         "commands": list(judgement.commands),
         "environment": judgement.environment,
         "sandbox": _sandbox(legs),
-        "legs": [_leg(leg, redact) for leg in legs],
+        "legs": [_leg(leg, redact) | {"recipe": dict((recipes or {}).get(leg.tree, {}))} for leg in legs],
         "evidence": list(judgement.evidence),
         "weak": judgement.weak,
         "notes": [redact(note) for note in judgement.notes],

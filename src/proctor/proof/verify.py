@@ -54,6 +54,7 @@ class FixJudgement:
     judgement: Judgement
     claims: ClaimReport | None
     notes: tuple[str, ...] = ()
+    trace_id: str | None = None
 
     def facts(self) -> dict[str, Any]:
         """What the receipt says about the fix besides the legs."""

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from proctor.config import Settings
@@ -19,6 +20,7 @@ from proctor.proof.hollow import HollowFinding, find_hollow
 from proctor.proof.judgement import Judgement
 from proctor.proof.kinds import Guess, Kind, guess_kind, is_test_file, language_of
 from proctor.proof.legs import Legs
+from proctor.proof.permits import PROOF_TRACE
 from proctor.proof.prove import ASKED, Prover
 from proctor.proof.results import Context
 from proctor.proof.runner import PermitSource, Runner
@@ -27,6 +29,7 @@ from proctor.proof.subject import Subject, as_text, change_between, find_subject
 from proctor.proof.surroundings import surroundings_of
 from proctor.proof.symbols import added_symbols
 from proctor.proof.verify import FixJudgement, FixVerifier
+from proctor.protocol.ids import new_id
 from proctor.sandbox.spec import Level
 from proctor.workspace.detect import detect
 from proctor.workspace.trees import Trees
@@ -94,8 +97,42 @@ class Workbench:
         paths = [file.path for file in change.diff.files]
         commands = commands_for(paths, self.proof, self.test_commands())
         findings = await asyncio.to_thread(self._findings, subject, change, commands)
+        self._estimate(commands)
         prover = Prover(self._legs(change), self.proof, trace_lines=self._trace_lines)
-        return await prover.prove(subject, change, guess.kind, guess.reason, commands, findings)
+        found = await prover.prove(subject, change, guess.kind, guess.reason, commands, findings)
+        await asyncio.to_thread(self._remember, found)
+        return found
+
+    def _estimate(self, commands: Sequence[str]) -> None:
+        """Say what is about to be run, how long it took last time, and the cap."""
+        if self._progress is None or not commands:
+            return
+        known = [self._durations().get(command) for command in commands]
+        last = (
+            f"about {sum(filter(None, known)) * 3:.0f} s by the last time"
+            if all(known)
+            else "never timed here"
+        )
+        cap = self.runner.surroundings.limits.seconds or 0
+        self._progress(f"{len(commands)} command(s) in two to four legs, {last}, at most {cap:g} s each")
+
+    def _durations(self) -> dict[str, float]:
+        try:
+            found = json.loads((self.trees.home / "durations.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return {str(k): float(v) for k, v in found.items()} if isinstance(found, dict) else {}
+
+    def _remember(self, judgement: Judgement) -> None:
+        """Keep how long each command took, for the next estimate."""
+        known = self._durations()
+        for leg in judgement.legs:
+            if not leg.cached and leg.reading.sound:
+                known.update({each.command: each.seconds for each in leg.ran})
+        place = self.trees.home / "durations.json"
+        partly = place.with_suffix(f".{os.getpid()}")
+        partly.write_text(json.dumps(dict(list(known.items())[-200:])))
+        partly.replace(place)
 
     def _look(self, wish: Wish) -> tuple[Subject, Change, Guess]:
         branch = (
@@ -146,7 +183,9 @@ class Workbench:
 
             async def one(index: int) -> FixJudgement:
                 async with turns:
-                    return await verifier.verify(fixes[index], fixes, guard)
+                    PROOF_TRACE.set(new_id("trace"))
+                    found = await verifier.verify(fixes[index], fixes, guard)
+                    return replace(found, trace_id=PROOF_TRACE.get())
 
             tasks = [group.create_task(one(index)) for index in range(len(fixes))]
         return [task.result() for task in tasks]

@@ -118,6 +118,7 @@ SYSTEM = frozenset(
         "paused",
         "resumed",
         "trace_pruned",
+        "proof_judged",
         "command_started",
         "command_progress",
         "command_ended",

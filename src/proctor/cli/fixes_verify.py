@@ -1,0 +1,142 @@
+"""`proctor fixes verify`: every fix of a file judged by its own commands, before and after; nothing is taken on trust."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from proctor.cli.output import json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from proctor.proof.fixfile import FixDocument
+
+__all__ = ["verify"]
+
+
+@click.command("verify")
+@click.argument("file")
+@click.option(
+    "--base", metavar="REV", help="The revision before the fixes; HEAD for work that is not committed."
+)
+@click.option(
+    "--timeout", type=click.IntRange(1, 86_400), default=300, show_default=True, help="Seconds per command."
+)
+@click.option(
+    "--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write JUnit XML to this file."
+)
+@click.option("--markdown", is_flag=True, help="Print Markdown for a pull request.")
+@json_option
+@click.pass_context
+def verify(
+    ctx: click.Context,
+    file: str,
+    base: str | None,
+    timeout: int,
+    junit: Path | None,
+    markdown: bool,
+    as_json: bool,
+) -> None:
+    """Judge every fix of FILE: its check must fail before it, pass with it, and fail again without it.
+
+    Exit code 0 only if all are proven; 1: one is refuted; 8: one stays open.
+    """
+    from proctor.proof.fixfile import load_fix_file
+    from proctor.proof.judgement import Word, exit_code_of
+
+    document = load_fix_file(_found(file))
+    rows, receipts, decision = asyncio.run(_verify(document, file, base, timeout))
+    if junit is not None:
+        from proctor.proof.report import as_junit
+
+        junit.write_text(as_junit(receipts))
+    if as_json:
+        print_json(
+            {"file": document.name, "review_id": document.data.review_id, "fixes": rows, "decision": decision}
+        )
+    elif markdown:
+        from proctor.proof.report import as_markdown
+
+        click.echo(as_markdown(receipts))
+    else:
+        print_table(("FIX", "STATUS", "VERDICT", "REASON"), [_row(row) for row in rows])
+        click.echo(f"decision: {decision['action']} ({decision['reason']})")
+    ctx.exit(exit_code_of([Word(row["verdict"]) for row in rows]))
+
+
+def _found(word: str) -> Path:
+    from proctor.config.load import current_directory, find_workspace
+    from proctor.proof.exchange import Exchange
+
+    if Path(word).exists():
+        return Path(word)
+    here = current_directory()
+    return Exchange(find_workspace(here) or here).find(word)
+
+
+def _row(row: dict[str, Any]) -> tuple[object, ...]:
+    reason = row["reason"] + "".join(f"; {note}" for note in row["notes"])
+    return row["id"], row["status"] or "-", row["verdict"], reason[:160]
+
+
+async def _verify(
+    document: FixDocument, file: str, base: str | None, seconds: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
+    from proctor.cli.proving import open_bench
+    from proctor.protocol.decisions import Verdict, VerdictKind, decide
+
+    rows: list[dict[str, Any]] = []
+    receipts: list[dict[str, Any]] = []
+    verdicts: list[Verdict] = []
+    async with open_bench(seconds=seconds) as bench:
+        ignore = ["orchestrator", *_inside(bench.work.trees.root, file)]
+        for found in await bench.work.verify(document, base=base, ignore=ignore):
+            made, place = await asyncio.to_thread(
+                bench.recorder.record, found.judgement, trace_id=found.trace_id, more=found.facts()
+            )
+            receipts.append(made)
+            rows.append(_told(found, place))
+            target = f"fix {found.fix.id}"
+            refuted = found.judgement.verdict(found.fix.severity, target)
+            verdicts.append(
+                refuted or Verdict("proctor", target, _kind(found.judgement.word.value, VerdictKind))
+            )
+    chosen = decide(verdicts)
+    return (
+        rows,
+        receipts,
+        {"action": chosen.action.value, "reason": chosen.reason, "next_steps": list(chosen.next_steps)},
+    )
+
+
+def _kind(word: str, kinds: Any) -> Any:
+    """What was not refuted: proven is approved, and what stays open is a warning."""
+    return kinds.APPROVED if word == "proven" else kinds.WARNING
+
+
+def _inside(root: Path, file: str) -> list[str]:
+    """The fix file itself is no work of its own."""
+    place = Path(file).resolve()
+    return [str(place.relative_to(root))] if place.is_relative_to(root) else []
+
+
+def _told(found: Any, place: Path) -> dict[str, Any]:
+    fix, ruling, judgement = found.fix, found.ruling, found.judgement
+    runs = {leg.name: [each.exit_code for each in leg.ran] for leg in judgement.legs}
+    return {
+        "id": fix.id,
+        "file": fix.file,
+        "severity": fix.severity.value,
+        "status": fix.result.status if fix.result else None,
+        "verdict": judgement.word.value,
+        "rule": ruling.rule,
+        "reason": ruling.reason,
+        "weak": ruling.weak,
+        "follow_up": ruling.follow_up,
+        "notes": list(found.notes),
+        "exit_codes": runs,
+        "receipt": str(place),
+        "trace_id": found.trace_id,
+    }
