@@ -259,6 +259,7 @@ async def test_tool_without_a_mock_is_refused_rather_than_pretended(world: World
     assert result.error is not None
     assert result.error.code == "adapter_unavailable"
     assert world.ran.names == []
+    assert [event.details["code"] for event in world.events("tool_call_error")] == ["adapter_unavailable"]
 
 
 async def test_profile_that_simulates_touches_nothing(make_world: Callable[..., World]) -> None:

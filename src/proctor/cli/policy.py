@@ -60,10 +60,10 @@ class _Asker:
 
     def __init__(self, settings: Settings, profile: str, *, attended: bool) -> None:
         from proctor.config.load import current_directory
-        from proctor.gate.policy import posture_of
         from proctor.gate.policy.settings import rules_of_workspace
+        from proctor.gate.profiles import find_profile
 
-        self._posture = posture_of(profile)
+        self._posture = find_profile(profile, settings.profiles).posture
         self._rules = rules_of_workspace(settings.workspace)
         self._root = settings.workspace or current_directory()
         self._paths = settings.paths

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pydantic import BaseModel
+
 from proctor.gate.profiles import Profile
 from proctor.gate.verdict import Deny
 from proctor.protocol.tools import MOCK, Handler, Tool
@@ -19,9 +21,14 @@ class Binding:
     handler: Handler
     simulated: bool
     notes: tuple[str, ...] = ()
+    refused: Deny | None = None
 
 
-def bind(tool: Tool, wanted: str, profile: Profile) -> Binding | Deny:
+async def _never(_context: object, _inputs: object) -> BaseModel:
+    raise AssertionError("a call without an adapter was begun")
+
+
+def bind(tool: Tool, wanted: str, profile: Profile) -> Binding:
     """Choose the adapter; what falls back to the mock is simulated, and both result and trace say why."""
     if profile.allows_adapter(wanted) and wanted in tool.handlers:
         return Binding(wanted, tool.handlers[wanted], wanted == MOCK)
@@ -32,6 +39,7 @@ def bind(tool: Tool, wanted: str, profile: Profile) -> Binding | Deny:
     )
     if MOCK not in tool.handlers:
         cure = "Choose another adapter or another profile; nothing can stand in here."
-        return Deny("adapter_unavailable", why, "profile.adapters", cure)
+        deny = Deny("adapter_unavailable", why, "profile.adapters", cure)
+        return Binding(wanted, _never, False, refused=deny)
     effect = "" if tool.read_only else " Nothing was changed."
     return Binding(MOCK, tool.handlers[MOCK], True, (f"Simulated: {why}.{effect}",))

@@ -173,8 +173,8 @@ class Gate:
 
     async def _enter(self, call: Call, hold_s: float) -> Opened | CallResult:
         entry = self._understand(call)
-        if isinstance(entry, CallResult):
-            return entry
+        if entry.binding.refused is not None:
+            return await self._refuse(entry, denial(entry.binding.refused))
         try:
             earlier = await self._earlier(entry)
             if isinstance(earlier, CallResult):
@@ -187,15 +187,13 @@ class Gate:
         except (calls.CallInProgressError, calls.IdempotencyConflictError) as error:
             return unrecorded(call, entry.tool.name, error_of(error))
 
-    def _understand(self, call: Call) -> Entry | CallResult:
+    def _understand(self, call: Call) -> Entry:
         tool = self._tools.find(call.tool)
         settings = self._settings_for(call.rules_from)
         profile = find_profile(call.profile, settings.profiles)
         inputs = self._tools.parse(tool, call.inputs)
         touches = tuple(tool.touches(inputs)) if tool.touches is not None else ()
         binding = bind(tool, call.adapter, profile)
-        if isinstance(binding, Deny):
-            return unrecorded(call, tool.name, denial(binding))
         return Entry(
             call=call,
             tool=tool,
