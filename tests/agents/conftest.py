@@ -76,7 +76,7 @@ def _install(package: str, place: Path) -> str:
     try:
         ran = subprocess.run(
             [*npm, "install", "--prefix", str(place), *options, package],
-            env={**os.environ, "PATH": path},
+            env={**os.environ, "PATH": path, "NODE_USE_SYSTEM_CA": "1"},  # where a proxy signs
             cwd=place,
             capture_output=True,
             text=True,

@@ -105,7 +105,7 @@ def test_running_task_of_a_dead_supervisor_is_not_called_alive(
 ) -> None:
     """Status says what it can prove: no executor row, no life, and how to go on."""
     add_task(state, task_id="t", status="in_progress", owner="exec_gone", attempt=2)
-    began = NOW - timedelta(minutes=5)
+    began = datetime.now(UTC) - timedelta(minutes=5)
     insert(state, attempts, task_id="t", attempt=2, agent_name="claude", owner="x", started_at=began)
     state.close()
     text = _text(capsys)

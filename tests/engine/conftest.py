@@ -93,7 +93,7 @@ class House:
 
     def executor(self, **more: object) -> Executor:
         """An executor of its own, as another process would have."""
-        lease = open_lease(self.database, self.root / "executors", kind="test", ttl=3.0)
+        lease = open_lease(self.database, self.root / "executors", kind="test", ttl=20.0)
         parts = Parts(
             database=self.database,
             writer=self.writer,

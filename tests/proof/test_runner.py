@@ -108,7 +108,7 @@ async def test_services_run_beside_the_command_and_die_with_it(repo: Path, tmp_p
     """A server on loopback answers; one that ends at once stops the run with its own words."""
     serve = f"{sys.executable} -m http.server 8099 --bind 127.0.0.1"
     get = (
-        f'{sys.executable} -c "import time, urllib.request as u\nfor i in range(50):\n try:\n'
+        f'{sys.executable} -c "import time, urllib.request as u\nfor i in range(300):\n try:\n'
         "  print(u.urlopen('http://127.0.0.1:8099/what.txt').read()); break\n except OSError: time.sleep(0.1)\""
     )
     need(Level.BWRAP)

@@ -161,7 +161,7 @@ def test_the_tree_dies_when_its_owner_is_killed(place: Path, level: Level, tag: 
     owner = subprocess.Popen(words, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(place / "tmp")})
     assert owner.stdout is not None
     assert owner.stdout.readline() == b"ready\n"
-    assert len(tagged(tag)) > 3
+    assert _eventually(lambda: len(tagged(tag)) > 3)
     keepers = procfs.children(owner.pid)
     owner.kill()
     owner.wait()
