@@ -59,6 +59,7 @@ class Reconciler:
         self._questions = questions
         self._desk = desk
         self._clock = clock
+        self._stranded: frozenset[str] = frozenset()
 
     async def look(self, *, full: bool) -> int:
         """One pass; the number of jobs handed over. A full one also mends what crashes left."""
@@ -126,7 +127,13 @@ class Reconciler:
         """Mend rows that the queue does not know (a death before the handover, a lost engine.db, a failed write)."""
         rows = await asyncio.to_thread(self._held_rows)
         jobs = {row.task_id: Job(row.task_id, row.attempt, row.priority) for row in rows}
-        known = await asyncio.to_thread(self._runtime.known, list(jobs.values()))
+        found = await asyncio.to_thread(self._runtime.known, list(jobs.values()))
+        known = found.still_open
+        # Twice in a row, because a claim of this very moment has not begun yet.
+        stranded, self._stranded = found.stranded & self._stranded, found.stranded
+        if stranded:
+            logger.warning("{} attempts were claimed and never begun; again", len(stranded))
+            await asyncio.to_thread(self._runtime.begin_again, stranded)
         waiting = [row for row in rows if row.status is TaskState.ASSIGNED]
         again = [jobs[row.task_id] for row in waiting if jobs[row.task_id].workflow_id not in known]
         if again:

@@ -13,7 +13,7 @@ import fcntl
 import sqlite3
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +25,12 @@ from dbos._core import execute_dequeued_workflow
 from dbos._dbos import _get_dbos_instance
 from dbos._enqueue_options import build_enqueue_status
 from dbos._utils import GlobalParams, generate_uuid
+from loguru import logger
 
 from proctor.protocol.errors import UnavailableError
 from proctor.store.database import IDLE_SECONDS
 
-__all__ = ["APPLICATION_VERSION", "QUEUE", "Job", "Runtime", "engine_database"]
+__all__ = ["APPLICATION_VERSION", "QUEUE", "Job", "Known", "Runtime", "engine_database"]
 
 APPLICATION_VERSION = "proctor-1"
 QUEUE = "tasks"
@@ -58,6 +59,16 @@ class Job:
     def workflow_id(self) -> str:
         """The same attempt always has the same id, so that enqueuing twice is harmless."""
         return f"{self.task_id}:{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What DBOS says about some attempts."""
+
+    still_open: Mapping[str, bool]
+    """Those it knows, and whether they still wait or run."""
+    stranded: frozenset[str]
+    """Those it holds as running here, although nothing of them runs here."""
 
 
 _handler: list[Handler] = []
@@ -239,7 +250,10 @@ class Runtime:
             self._queue, GlobalParams.executor_id, GlobalParams.app_version, None, running, owner_xid=owner
         )
         for status in dbos._sys_db.get_workflow_statuses(claimed):
-            execute_dequeued_workflow(dbos, status, owner)
+            try:
+                execute_dequeued_workflow(dbos, status, owner)
+            except Exception as error:  # noqa: BLE001 - worker loop: the others of this claim still begin
+                logger.error("{} was claimed and could not begin: {!r}", status["workflow_uuid"], error)
 
     def pending_executors(self) -> set[str]:
         """Executors that hold work which has not ended, according to DBOS."""
@@ -250,11 +264,21 @@ class Runtime:
         """Put the work of dead executors back into the queue; never runs it here and now."""
         return len(DBOS._recover_pending_workflows(sorted(dead)))
 
-    def known(self, jobs: Iterable[Job]) -> dict[str, bool]:
-        """Which of these attempts DBOS knows, and whether they still wait or run there."""
+    def known(self, jobs: Iterable[Job]) -> Known:
+        """Which of these attempts DBOS knows, and what of them is still to be done there."""
         ids = [job.workflow_id for job in jobs]
         rows = DBOS.list_workflows(workflow_ids=ids, load_input=False, load_output=False) if ids else []
-        return {row.workflow_id: row.status in {"ENQUEUED", "PENDING", "DELAYED"} for row in rows}
+        active = set(_get_dbos_instance()._active_workflows_set.activeList())
+        mine = {
+            row.workflow_id for row in rows if (row.status, row.executor_id) == ("PENDING", self.executor_id)
+        }
+        still_open = {row.workflow_id: row.status in {"ENQUEUED", "PENDING", "DELAYED"} for row in rows}
+        return Known(still_open, frozenset(mine - active))
+
+    def begin_again(self, workflow_ids: Iterable[str]) -> None:
+        """Put back what this executor claimed and never began, for example because the database went away."""
+        DBOS.resume_workflows(sorted(workflow_ids), queue_name=QUEUE)
+        self._dequeue()
 
     def cancel(self, jobs: Iterable[Job]) -> None:
         """Take attempts out of the queue that nobody has begun."""
