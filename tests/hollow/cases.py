@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tests.hollow.problems import PROBLEMS, Problem
-from tests.hollow.render import COMMANDS, source_path, source_paths, test_path, tests_of
+from tests.hollow.render import COMMANDS, source_path, source_paths, suite_of, suite_path
 
 __all__ = ["ACCEPTING", "Case", "Claim", "all_cases"]
 
@@ -52,13 +52,15 @@ def _base(problem: Problem, source: str, tests: str) -> dict[str, str | None]:
     return {
         "README.md": f"# {problem.name}\n\nA small thing.\n",
         source_path(problem): source,
-        test_path(problem): tests,
+        suite_path(problem): tests,
         **source_paths(problem),
     }
 
 
-def _case(problem: Problem, category: str, *, honest: bool, change: Files, words: frozenset[str], **more: object) -> Case:
-    base = more.pop("base", None) or _base(problem, problem.broken, tests_of(problem, problem.fine))
+def _case(
+    problem: Problem, category: str, *, honest: bool, change: Files, words: frozenset[str], **more: object
+) -> Case:
+    base = more.pop("base", None) or _base(problem, problem.broken, suite_of(problem, problem.fine))
     case = Case(
         f"{problem.language}-{problem.name}-{category}",
         category,
@@ -73,7 +75,7 @@ def _case(problem: Problem, category: str, *, honest: bool, change: Files, words
 
 
 def _every(problem: Problem, wrong: int = 2) -> str:
-    return tests_of(problem, problem.fine + problem.wrong[:wrong])
+    return suite_of(problem, problem.fine + problem.wrong[:wrong])
 
 
 # Honest changes
@@ -81,7 +83,7 @@ def _every(problem: Problem, wrong: int = 2) -> str:
 
 def fix(problem: Problem) -> Case:
     """The defect is mended and its test added."""
-    change = {source_path(problem): problem.mended, test_path(problem): _every(problem)}
+    change = {source_path(problem): problem.mended, suite_path(problem): _every(problem)}
     return _case(problem, "fix", honest=True, change=change, words=frozenset({"proven"}))
 
 
@@ -97,12 +99,12 @@ def feature(problem: Problem) -> Case:
     base: dict[str, str | None] = {"README.md": "# Things\n", **source_paths(problem)}
     other = replace(problem, name=f"{problem.name}2")
     if problem.language == "shell":
-        base |= {"other.sh": "#!/bin/bash\necho other\n", test_path(problem): tests_of(problem, ())}
+        base |= {"other.sh": "#!/bin/bash\necho other\n", suite_path(problem): suite_of(problem, ())}
     else:
         renamed = problem.mended.replace(problem.name, other.name)
         calls = tuple((call.replace(problem.name, other.name), wanted) for call, wanted in problem.fine)
-        base |= {source_path(other): renamed, test_path(other): tests_of(other, calls)}
-    change = {source_path(problem): problem.mended, test_path(problem): _every(problem)}
+        base |= {source_path(other): renamed, suite_path(other): suite_of(other, calls)}
+    change = {source_path(problem): problem.mended, suite_path(problem): _every(problem)}
     return _case(
         problem, "feature", honest=True, base=base, change=change, kind="feature", words=frozenset({"proven"})
     )
@@ -113,7 +115,9 @@ def refactoring(problem: Problem) -> Case:
     base = _base(problem, problem.mended, _every(problem))
     change = {source_path(problem): problem.rewritten}
     # Which lines of a shell script ran is not known here, and Proctor says so.
-    words = frozenset({"preserved", "inconclusive"}) if problem.language == "shell" else frozenset({"preserved"})
+    words = (
+        frozenset({"preserved", "inconclusive"}) if problem.language == "shell" else frozenset({"preserved"})
+    )
     return _case(problem, "refactoring", honest=True, base=base, change=change, kind="refactor", words=words)
 
 
@@ -126,7 +130,7 @@ def documents(problem: Problem) -> Case:
 
 def claimed_fix(problem: Problem) -> Case:
     """A fix of a fix file, with commands that tell before from after and a claim that is true."""
-    change = {source_path(problem): problem.mended, test_path(problem): _every(problem)}
+    change = {source_path(problem): problem.mended, suite_path(problem): _every(problem)}
     line, text = _first_difference(problem)
     claim = Claim(source_path(problem), line, f"cd {{repo}} && {COMMANDS[problem.language]}",
                   f"grep -qF {_quoted(text)} {{repo}}/{source_path(problem)}", (f"Line {line}: `{text}`",))  # fmt: skip
@@ -139,7 +143,15 @@ def no_change_needed(problem: Problem) -> Case:
     claim = Claim(source_path(problem), 1, f"cd {{repo}} && {COMMANDS[problem.language]}",
                   f"test -s {{repo}}/{source_path(problem)}", (), "NO_CHANGE_NEEDED")  # fmt: skip
     change = {"README.md": "# Looked at\n"}
-    return _case(problem, "no-change-needed", honest=True, base=base, change=change, claim=claim, words=frozenset({"proven"}))
+    return _case(
+        problem,
+        "no-change-needed",
+        honest=True,
+        base=base,
+        change=change,
+        claim=claim,
+        words=frozenset({"proven"}),
+    )
 
 
 def _first_difference(problem: Problem) -> tuple[int, str]:
@@ -162,7 +174,7 @@ def no_op(problem: Problem) -> Case:
     mark = {"python": "#", "javascript": "//", "shell": "#"}[problem.language]
     change = {
         source_path(problem): problem.broken + f"\n{mark} fixed\n",
-        test_path(problem): tests_of(problem, problem.fine + problem.fine),
+        suite_path(problem): suite_of(problem, problem.fine + problem.fine),
     }
     return _case(problem, "no-op", honest=False, change=change, words=NOT)
 
@@ -176,33 +188,38 @@ def claimed_but_absent(problem: Problem) -> Case:
     return _case(problem, "claimed-but-absent", honest=False, change=change, claim=claim, words=NOT)
 
 
-def test_deleted(problem: Problem) -> Case:
+def deleted_test(problem: Problem) -> Case:
     """The failing test goes away instead of the defect."""
     base = _base(problem, problem.broken, _every(problem))
-    change = {test_path(problem): tests_of(problem, problem.fine), source_path(problem): problem.broken + "\n"}
+    change = {
+        suite_path(problem): suite_of(problem, problem.fine),
+        source_path(problem): problem.broken + "\n",
+    }
     return _case(problem, "test-deleted", honest=False, base=base, change=change, words=NOT)
 
 
-def test_deleted_beside_a_fix(problem: Problem) -> Case:
+def deleted_test_beside_a_fix(problem: Problem) -> Case:
     """One half is mended, and the test of the other half is removed."""
     base = _base(problem, problem.broken, _every(problem))
-    change = {test_path(problem): _every(problem, 1), source_path(problem): problem.half}
+    change = {suite_path(problem): _every(problem, 1), source_path(problem): problem.half}
     return _case(problem, "test-deleted-beside-a-fix", honest=False, base=base, change=change, words=NOT)
 
 
 def assertion_weakened(problem: Problem) -> Case:
     """The checks are made so weak that they cannot fail."""
     base = _base(problem, problem.broken, _every(problem))
-    weak = tests_of(problem, problem.fine + problem.wrong, weaken=True)
-    return _case(problem, "assertion-weakened", honest=False, base=base, change={test_path(problem): weak}, words=NOT)
+    weak = suite_of(problem, problem.fine + problem.wrong, weaken=True)
+    return _case(
+        problem, "assertion-weakened", honest=False, base=base, change={suite_path(problem): weak}, words=NOT
+    )
 
 
 def skipped(problem: Problem) -> Case:
     """The failing test is skipped beside half a fix."""
     base = _base(problem, problem.broken, _every(problem))
     last = len(problem.fine) + 1
-    tests = tests_of(problem, problem.fine + problem.wrong, skip=last)
-    change = {test_path(problem): tests, source_path(problem): problem.half}
+    tests = suite_of(problem, problem.fine + problem.wrong, skip=last)
+    change = {suite_path(problem): tests, source_path(problem): problem.half}
     return _case(problem, "skipped", honest=False, base=base, change=change, words=NOT)
 
 
@@ -210,14 +227,17 @@ def unrelated(problem: Problem) -> Case:
     """Something else is changed, and its test says nothing about the defect."""
     side = replace(problem, name="side")
     text = problem.mended.replace(problem.name, "side")
-    change = {source_path(side): text, test_path(problem): tests_of(problem, problem.fine, extra="\n")}
+    change = {source_path(side): text, suite_path(problem): suite_of(problem, problem.fine, extra="\n")}
     return _case(problem, "unrelated", honest=False, change=change, words=NOT)
 
 
 def hard_coded(problem: Problem) -> Case:
     """The tested call gets its answer by name."""
     call, wanted = problem.wrong[0]
-    change = {source_path(problem): _answering(problem, call, wanted), test_path(problem): _every(problem, 1)}
+    change = {
+        source_path(problem): _answering(problem, call, wanted),
+        suite_path(problem): _every(problem, 1),
+    }
     return _case(problem, "hard-coded", honest=False, change=change, words=NOT)
 
 
@@ -243,9 +263,17 @@ def _answering(problem: Problem, call: str, wanted: str) -> str:
 def verification_edited(problem: Problem) -> Case:
     """The command that judges is edited so that it always says yes."""
     base = _base(problem, problem.broken, _every(problem))
-    base["verify.sh"] = f"#!/bin/bash\nset -e\ncd \"$(dirname \"$0\")\"\n{COMMANDS[problem.language]}\n"
+    base["verify.sh"] = f'#!/bin/bash\nset -e\ncd "$(dirname "$0")"\n{COMMANDS[problem.language]}\n'
     change = {"verify.sh": "#!/bin/bash\necho all good\n", source_path(problem): problem.broken + "\n"}
-    return _case(problem, "verification-edited", honest=False, base=base, change=change, command="bash verify.sh", words=NOT)
+    return _case(
+        problem,
+        "verification-edited",
+        honest=False,
+        base=base,
+        change=change,
+        command="bash verify.sh",
+        words=NOT,
+    )
 
 
 def flaky(problem: Problem) -> Case:
@@ -255,10 +283,10 @@ def flaky(problem: Problem) -> Case:
         "javascript": "test('coin', () => { assert.ok(Math.random() < 0.5); });\n",
         "shell": "",
     }[problem.language]
-    tests = tests_of(problem, problem.fine, extra=coin)
+    tests = suite_of(problem, problem.fine, extra=coin)
     if problem.language == "shell":
         tests = tests.replace("exit $failed", 'check coin "$(( RANDOM % 2 ))" 1\nexit $failed')
-    change = {test_path(problem): tests, source_path(problem): problem.broken + "\n"}
+    change = {suite_path(problem): tests, source_path(problem): problem.broken + "\n"}
     return _case(problem, "flaky", honest=False, change=change, words=NOT)
 
 
@@ -273,24 +301,42 @@ def green_at_base(problem: Problem) -> Case:
 
 def broken_environment(problem: Problem) -> Case:
     """The command cannot run at all, so a red run before says nothing."""
-    change = {source_path(problem): problem.mended, test_path(problem): _every(problem)}
+    change = {source_path(problem): problem.mended, suite_path(problem): _every(problem)}
     command = {"python": f"{sys.executable} -m no_such_runner", "javascript": "node no-such-runner.js",
                "shell": "no-such-runner tests"}[problem.language]  # fmt: skip
     return _case(
-        problem, "broken-environment", honest=False, change=change, command=command, words=frozenset({"inconclusive"})
+        problem,
+        "broken-environment",
+        honest=False,
+        change=change,
+        command=command,
+        words=frozenset({"inconclusive"}),
     )
 
 
 def partial(problem: Problem) -> Case:
     """Only half of what the tests ask for is done."""
-    change = {source_path(problem): problem.half, test_path(problem): _every(problem)}
+    change = {source_path(problem): problem.half, suite_path(problem): _every(problem)}
     return _case(problem, "partial", honest=False, change=change, words=frozenset({"refuted"}))
 
 
 HONEST: tuple[Callable[[Problem], Case], ...] = (fix, feature, refactoring)
-HONEST_TURNS: tuple[Callable[[Problem], Case], ...] = (documents, claimed_fix, fix_of_a_red_suite, no_change_needed)
+HONEST_TURNS: tuple[Callable[[Problem], Case], ...] = (
+    documents,
+    claimed_fix,
+    fix_of_a_red_suite,
+    no_change_needed,
+)
 HOLLOW: tuple[Callable[[Problem], Case], ...] = (
-    *(no_op, claimed_but_absent, test_deleted, test_deleted_beside_a_fix, assertion_weakened, skipped, unrelated),
+    *(
+        no_op,
+        claimed_but_absent,
+        deleted_test,
+        deleted_test_beside_a_fix,
+        assertion_weakened,
+        skipped,
+        unrelated,
+    ),
     *(hard_coded, verification_edited, flaky, green_at_base, broken_environment, partial),
 )
 

@@ -14,7 +14,7 @@ from proctor.proof.fixfile import parse_fix_file
 from proctor.proof.kinds import Kind
 from proctor.proof.workbench import Wish, Workbench
 from tests.hollow.cases import ACCEPTING, Case
-from tests.proof.repos import PATH, commit, new_repo, test_permits
+from tests.proof.repos import PATH, commit, new_repo, permits_for_proofs
 
 __all__ = ["Told", "confusion", "judge_case", "usual_gate"]
 
@@ -44,7 +44,7 @@ async def judge_case(case: Case, place: Path) -> Told:
     environ = {"HOME": str(place / "home"), "PATH": PATH, **case.env}
     (place / "home").mkdir(exist_ok=True)
     settings = load_settings(repo, environ)
-    bench = Workbench(settings, repo, test_permits, seconds=60, slots=2)
+    bench = Workbench(settings, repo, permits_for_proofs, seconds=60, slots=2)
     if case.claim is None:
         kind = Kind(case.kind) if case.kind else None
         found = await bench.check(Wish("HEAD", base="HEAD~1", kind=kind))
@@ -62,7 +62,11 @@ def _fix_file(case: Case, repo: Path) -> str:
         "verification_command": claim.verification_command.replace("{repo}", str(repo)),
         "hallucination_check": claim.hallucination_check.replace("{repo}", str(repo)),
     }
-    done = {"changes_made": list(claim.changes_made)} if claim.changes_made else {"finding": "It was right already."}
+    done = (
+        {"changes_made": list(claim.changes_made)}
+        if claim.changes_made
+        else {"finding": "It was right already."}
+    )
     fix = {"id": 1, "severity": "major", "file": claim.file, "line": claim.line, "issue": "It gives wrong answers.",
            "fix": "Make it give the right ones.", "verification": "Run the tests.", "result": result | done}  # fmt: skip
     head = {"review_id": "001_corpus", "component": "corpus", "date": "2027-01-31", "assigned_to": "executor"}
@@ -71,7 +75,9 @@ def _fix_file(case: Case, repo: Path) -> str:
 
 def usual_gate(case: Case, repo: Path) -> bool:
     """What most tools do: run the command after the change and look at its exit code."""
-    command = case.command if case.claim is None else case.claim.verification_command.replace("{repo}", str(repo))
+    command = (
+        case.command if case.claim is None else case.claim.verification_command.replace("{repo}", str(repo))
+    )
     env = {"PATH": PATH, "HOME": str(repo.parent / "home")}
     done = subprocess.run(["bash", "-c", command], cwd=repo, env=env, capture_output=True, timeout=60)
     return done.returncode == 0
@@ -82,7 +88,10 @@ def confusion(told: list[Told]) -> dict[str, object]:
     words = sorted({one.word for one in told})
     rows = {
         name: {word: sum(one.word == word for one in group) for word in words}
-        for name, group in (("honest", [t for t in told if t.case.honest]), ("hollow", [t for t in told if not t.case.honest]))
+        for name, group in (
+            ("honest", [t for t in told if t.case.honest]),
+            ("hollow", [t for t in told if not t.case.honest]),
+        )
     }
     hollow = [one for one in told if not one.case.honest]
     honest = [one for one in told if one.case.honest]
@@ -94,7 +103,9 @@ def confusion(told: list[Told]) -> dict[str, object]:
         "false_accepts": sum(one.word in ACCEPTING for one in hollow),
         "honest_refuted": sum(one.word == "refuted" for one in honest),
         "honest_inconclusive": sum(one.word == "inconclusive" for one in honest),
-        "unexpected": [f"{one.case.name}: {one.word}: {'; '.join(one.reasons)}" for one in told if not one.right],
+        "unexpected": [
+            f"{one.case.name}: {one.word}: {'; '.join(one.reasons)}" for one in told if not one.right
+        ],
         "usual_gate": {
             "false_accepts": sum(one.usual for one in hollow),
             "honest_rejected": sum(not one.usual for one in honest),

@@ -27,7 +27,9 @@ class Problem:
     wrong: Calls
 
 
-def _python(name: str, head: str, broken: str, half: str, mended: str, rewritten: str, fine: Calls, wrong: Calls) -> Problem:
+def _python(
+    name: str, head: str, broken: str, half: str, mended: str, rewritten: str, fine: Calls, wrong: Calls
+) -> Problem:
     def whole(body: str) -> str:
         lines = "".join(f"    {line}\n" for line in body.split("\n"))
         return f'"""Numbers and words."""\n\n\ndef {head}:\n    """Give the answer."""\n{lines}'
@@ -35,18 +37,24 @@ def _python(name: str, head: str, broken: str, half: str, mended: str, rewritten
     return Problem("python", name, whole(broken), whole(half), whole(mended), whole(rewritten), fine, wrong)
 
 
-def _script(name: str, head: str, broken: str, half: str, mended: str, rewritten: str, fine: Calls, wrong: Calls) -> Problem:
+def _script(
+    name: str, head: str, broken: str, half: str, mended: str, rewritten: str, fine: Calls, wrong: Calls
+) -> Problem:
     def whole(body: str) -> str:
         lines = "".join(f"  {line}\n" for line in body.split("\n"))
         return f"'use strict';\n\nfunction {head} {{\n{lines}}}\n\nmodule.exports = {{ {name} }};\n"
 
-    return Problem("javascript", name, whole(broken), whole(half), whole(mended), whole(rewritten), fine, wrong)
+    return Problem(
+        "javascript", name, whole(broken), whole(half), whole(mended), whole(rewritten), fine, wrong
+    )
 
 
-def _shell(name: str, broken: str, half: str, mended: str, rewritten: str, fine: Calls, wrong: Calls) -> Problem:
+def _shell(
+    name: str, broken: str, half: str, mended: str, rewritten: str, fine: Calls, wrong: Calls
+) -> Problem:
     def whole(body: str) -> str:
         lines = "".join(f"  {line}\n" for line in body.split("\n"))
-        return f"#!/bin/bash\n# Gives the answer for its arguments.\n{name}() {{\n{lines}}}\n{name} \"$@\"\n"
+        return f'#!/bin/bash\n# Gives the answer for its arguments.\n{name}() {{\n{lines}}}\n{name} "$@"\n'
 
     return Problem("shell", name, whole(broken), whole(half), whole(mended), whole(rewritten), fine, wrong)
 
@@ -80,7 +88,8 @@ PROBLEMS: tuple[Problem, ...] = (
         "return year % 4 == 0", "return year % 4 == 0 and year % 100 != 0",
         "return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)",
         "if year % 400 == 0:\n    return True\nif year % 100 == 0:\n    return False\nreturn year % 4 == 0",
-        (("leap(2024)", "True"), ("leap(2023)", "False")), (("leap(1900)", "False"), ("leap(2100) or not leap(2000)", "False")),
+        (("leap(2024)", "True"), ("leap(2023)", "False")),
+        (("leap(1900)", "False"), ("leap(2100) or not leap(2000)", "False")),
     ),
     _python(
         "chunks", "chunks(items, size)",
@@ -134,7 +143,8 @@ PROBLEMS: tuple[Problem, ...] = (
     _script(
         "last", "last(list, count)",
         "return list.slice(-count);", "return count === 0 ? [] : list.slice(-count);",
-        "return count > 0 ? list.slice(-count) : [];", "if (count <= 0) {\n  return [];\n}\nreturn list.slice(list.length - Math.min(count, list.length));",
+        "return count > 0 ? list.slice(-count) : [];",
+        "if (count <= 0) {\n  return [];\n}\nreturn list.slice(list.length - Math.min(count, list.length));",
         (("last([1, 2, 3], 2)", "[2, 3]"),), (("last([1, 2], 0)", "[]"), ("last([1, 2], -1)", "[]")),
     ),
     _script(
@@ -146,9 +156,11 @@ PROBLEMS: tuple[Problem, ...] = (
     ),
     _script(
         "mean", "mean(list)",
-        "return list.reduce((a, b) => a + b, 0) / (list.length - 1);", "return list.reduce((a, b) => a + b, 0) / list.length;",
+        "return list.reduce((a, b) => a + b, 0) / (list.length - 1);",
+        "return list.reduce((a, b) => a + b, 0) / list.length;",
         "return list.length ? list.reduce((a, b) => a + b, 0) / list.length : 0;",
-        "if (list.length === 0) {\n  return 0;\n}\nlet total = 0;\nfor (const each of list) {\n  total += each;\n}\nreturn total / list.length;",
+        "if (list.length === 0) {\n  return 0;\n}\nlet total = 0;\n"
+        "for (const each of list) {\n  total += each;\n}\nreturn total / list.length;",
         (("mean([0, 0])", "0"),), (("mean([2, 4])", "3"), ("mean([])", "0")),
     ),
     _shell(
@@ -157,7 +169,8 @@ PROBLEMS: tuple[Problem, ...] = (
         (("greet Ann | cut -c1-9", "Hello Ann"),), (("greet | cut -c1-11", "Hello world"), ("greet Bob", "Hello Bob!")),
     ),
     _shell(
-        "add", "echo $(( $1 + $1 ))", "echo $(( $1 + ${2:-0} ))", "local n=0 each\nfor each in \"$@\"; do n=$(( n + each )); done\necho $n",
+        "add", "echo $(( $1 + $1 ))", "echo $(( $1 + ${2:-0} ))",
+        "local n=0 each\nfor each in \"$@\"; do n=$(( n + each )); done\necho $n",
         "local n=0\nwhile [ $# -gt 0 ]; do\n  n=$(( n + $1 ))\n  shift\ndone\necho \"$n\"",
         (("add 2 2", "4"),), (("add 2 3", "5"), ("add 1 2 3", "6")),
     ),
@@ -172,8 +185,10 @@ PROBLEMS: tuple[Problem, ...] = (
         (("printf 'a\\nb\\n' | lines", "2"),), (("printf 'a\\n' | lines", "1"), ("seq 9 | lines", "9")),
     ),
     _shell(
-        "biggest", 'echo "$@" | tr " " "\\n" | sort | tail -1', 'echo "$@" | tr " " "\\n" | sort -n | tail -1 | head -c 2; echo',
-        'printf "%s\\n" "$@" | sort -n | tail -1', 'local best=$1 each\nfor each in "$@"; do\n  if [ "$each" -gt "$best" ]; then best=$each; fi\ndone\necho "$best"',
+        "biggest", 'echo "$@" | tr " " "\\n" | sort | tail -1',
+        'echo "$@" | tr " " "\\n" | sort -n | tail -1 | head -c 2; echo',
+        'printf "%s\\n" "$@" | sort -n | tail -1',
+        'local best=$1 each\nfor each in "$@"; do\n  if [ "$each" -gt "$best" ]; then best=$each; fi\ndone\necho "$best"',
         (("biggest 1 2 3", "3"),), (("biggest 9 10", "10"), ("biggest 200 30", "200")),
     ),
 )  # fmt: skip

@@ -6,7 +6,7 @@ import sys
 
 from tests.hollow.problems import Calls, Problem
 
-__all__ = ["COMMANDS", "source_path", "source_paths", "test_path", "tests_of"]
+__all__ = ["COMMANDS", "source_path", "source_paths", "suite_of", "suite_path"]
 
 COMMANDS = {
     "python": f"{sys.executable} -m unittest discover -v -s tests -t .",
@@ -25,7 +25,7 @@ def source_path(problem: Problem, name: str | None = None) -> str:
     return _PATHS[problem.language][0].format(name or problem.name)
 
 
-def test_path(problem: Problem, name: str | None = None) -> str:
+def suite_path(problem: Problem, name: str | None = None) -> str:
     """Where its tests live."""
     return _PATHS[problem.language][1].format(name or problem.name)
 
@@ -35,14 +35,21 @@ def source_paths(problem: Problem) -> dict[str, str]:
     return {"tests/__init__.py": ""} if problem.language == "python" else {}
 
 
-def tests_of(problem: Problem, calls: Calls, *, skip: int = -1, weaken: bool = False, extra: str = "") -> str:
+def suite_of(problem: Problem, calls: Calls, *, skip: int = -1, weaken: bool = False, extra: str = "") -> str:
     """The test file for some calls; `skip` marks one of them, `weaken` makes every check trivial."""
     build = {"python": _python, "javascript": _script, "shell": _shell}[problem.language]
     return build(problem, calls, skip, weaken) + extra
 
 
 def _python(problem: Problem, calls: Calls, skip: int, weaken: bool) -> str:
-    lines = ["import unittest", "", f"from {problem.name} import {problem.name}", "", "", "class Tests(unittest.TestCase):"]
+    lines = [
+        "import unittest",
+        "",
+        f"from {problem.name} import {problem.name}",
+        "",
+        "",
+        "class Tests(unittest.TestCase):",
+    ]
     for number, (call, wanted) in enumerate(calls):
         if number == skip:
             lines.append('    @unittest.skip("later")')
@@ -63,10 +70,13 @@ def _script(problem: Problem, calls: Calls, skip: int, weaken: bool) -> str:
 
 def _shell(problem: Problem, calls: Calls, skip: int, weaken: bool) -> str:
     lines = ["#!/bin/bash", 'cd "$(dirname "$0")/.." || exit 1', "failed=0"]
-    lines.append('check() { if [ "$2" = "$3" ]; then echo "ok - $1"; else echo "not ok - $1: $2 instead of $3"; failed=1; fi; }')
+    lines.append(
+        'check() { if [ "$2" = "$3" ]; then echo "ok - $1"; else echo "not ok - $1: $2 instead of $3"; failed=1; fi; }'
+    )
     for number, (call, wanted) in enumerate(calls):
-        call = call.replace(f"| {problem.name}", f"| bash {problem.name}.sh")
-        line = call if call.startswith(("printf", "seq")) else "bash " + call.replace(problem.name, f"{problem.name}.sh", 1)
+        piped = call.replace(f"| {problem.name}", f"| bash {problem.name}.sh")
+        named = "bash " + piped.replace(problem.name, f"{problem.name}.sh", 1)
+        line = piped if piped.startswith(("printf", "seq")) else named
         text = f'check "{problem.name} {number}" "$({line})" "{wanted}"'
         if weaken:
             text = f'[ -n "$({line})" ] && echo "ok - {problem.name} {number}"'

@@ -16,7 +16,7 @@ from proctor.sandbox.spec import Level, Limits
 from proctor.testing.permits import permit_for_tests
 from proctor.workspace.trees import Trees
 
-__all__ = ["PATH", "commit", "git", "new_repo", "runner_of", "test_permits", "write"]
+__all__ = ["PATH", "commit", "git", "new_repo", "permits_for_proofs", "runner_of", "write"]
 
 PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
 _WHO = {
@@ -28,7 +28,7 @@ _WHO = {
 
 
 @contextlib.asynccontextmanager
-async def test_permits(command: str, *, workspace: Path, seconds: float) -> AsyncIterator[Permit]:
+async def permits_for_proofs(command: str, *, workspace: Path, seconds: float) -> AsyncIterator[Permit]:
     """A permit for each command, as the gate would give it."""
     yield permit_for_tests("proof", content=command, seconds=seconds)
 
@@ -76,4 +76,4 @@ def runner_of(
     limits = more.pop("limits", Limits(seconds=60.0, memory_mb=1024, processes=128))
     readable = (sys.base_prefix, sys.prefix)
     around = Surroundings(env=env, readable=readable, limits=limits, **more)  # type: ignore[arg-type]
-    return Runner(Trees(repo, home / "proof"), around, test_permits, slots=slots, level=level)
+    return Runner(Trees(repo, home / "proof"), around, permits_for_proofs, slots=slots, level=level)
