@@ -20,7 +20,17 @@ from proctor import __version__
 from proctor.app import App
 from proctor.engine import client
 from proctor.protocol.errors import ProctorError
-from proctor.server import answers, health, solace, tools_api, traces
+from proctor.server import (
+    agents_api,
+    answers,
+    approvals_api,
+    governed,
+    health,
+    plans_api,
+    solace,
+    tools_api,
+    traces,
+)
 from proctor.server.auth import Access
 from proctor.server.front import Front
 from proctor.server.guard import Guard
@@ -32,6 +42,8 @@ __all__ = ["create_app", "make_front"]
 TAGS: Final = [
     {"name": "tools", "description": "Every tool of the registry, called through the gate."},
     {"name": "calls", "description": "Calls that were made, and how they stand."},
+    {"name": "approvals", "description": "Questions to a person, and the answers."},
+    {"name": "plans", "description": "Ordered lists of governed calls."},
     {"name": "traces", "description": "What happened, as it happens."},
     {"name": "health", "description": "Whether the server lives, and what it counts."},
     {"name": "compat", "description": "The seeds' own paths and bodies."},
@@ -68,6 +80,10 @@ def create_app(app: App, front: Front | None = None) -> FastAPI:
         health.router(front, metrics),
         tools_api.router(front),
         solace.router(front),
+        agents_api.router(front),
+        approvals_api.router(front),
+        governed.router(front),
+        plans_api.router(front),
         traces.router(front),
     ):
         web.include_router(routes)

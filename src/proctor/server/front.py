@@ -19,7 +19,7 @@ from proctor.config import current_directory
 from proctor.gate.context import ProgressCallback
 from proctor.gate.humans import Human
 from proctor.gate.profiles import Profile, find_profile
-from proctor.protocol.errors import NotFoundError, UsageError
+from proctor.protocol.errors import NotFoundError, ProctorError, UsageError
 from proctor.protocol.events import ActorKind
 from proctor.protocol.ids import new_id
 from proctor.protocol.tools import REAL, Actor, Call, CallResult
@@ -76,6 +76,14 @@ class Front:
     def profile_of(self, name: str | None = None) -> Profile:
         """The rules of that name, or those that hold here."""
         return find_profile(name or self.profile, self.app.settings.profiles)
+
+    async def nudge(self) -> str:
+        """Tell whoever executes; what was asked for is on disk, so a failure is only said (a sentence, or nothing)."""
+        try:
+            await asyncio.to_thread(self.wake)
+        except ProctorError as error:
+            return str(error)
+        return ""
 
     def warm(self) -> None:
         """Open database, registry and gate before the first request needs them."""
