@@ -19,6 +19,7 @@ from proctor.store.tables import (
     attempts,
     controls,
     metadata,
+    plans,
     solace_user_requests,
     task_queue,
 )
@@ -42,6 +43,11 @@ CHECKED = {
     "solace_user_requests.complexity_score": 10,
     "command_jobs.outcome": "stopped",
     "github_instruction_queue.parent_task_id": 1,
+    "plans.stage": "executing",
+    "plans.on_error": "fallback",
+    "plans.runner": "process",
+    "plan_steps.plan_id": "plan-1",
+    "plan_steps.outcome": "skipped",
 }
 EARLY, LATE = datetime(2, 1, 1), datetime(9998, 1, 1)  # noqa: DTZ001 - hypothesis adds the zone
 ZONES = [UTC, timezone(timedelta(hours=14)), timezone(timedelta(hours=-11, minutes=-30))]
@@ -83,6 +89,8 @@ def test_every_column_comes_back_as_it_went_in(database: Database, name: str) ->
     if table.foreign_keys:
         add_task(database)
         insert(database, solace_user_requests, id=1, request_text="do it")
+        plan = {column.name: _value(column) for column in plans.columns}
+        insert(database, plans, **{**plan, "plan_id": "plan-1"})
     row = {column.name: _value(column) for column in table.columns}
     insert(database, table, **row)
     keys = [column == row[column.name] for column in table.primary_key]
