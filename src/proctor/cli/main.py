@@ -110,6 +110,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
         "The background process: run, status, stop.",
         "Setup",
     ),
+    "compat": ("proctor.cli.compat", "compat", "Use Proctor under the seeds' own module names.", "Setup"),
     "completion": (
         "proctor.cli.completion",
         "completion",

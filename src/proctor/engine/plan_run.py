@@ -31,7 +31,7 @@ from proctor.protocol.ports import Clock
 from proctor.protocol.states import PlanState
 from proctor.protocol.tools import MOCK, REAL, Actor, Call, CallError, CallResult, CallState, SideEffect
 from proctor.store.database import Database
-from proctor.store.tables import calls
+from proctor.store.tables import calls, plans
 from proctor.trace.writer import TraceWriter
 
 __all__ = ["Doors", "PlanRun", "Waits"]
@@ -126,8 +126,13 @@ class PlanRun:
     async def _asked_to_cancel(self) -> bool:
         if self._waits.cancel.is_set():
             return True
-        row, _ = await asyncio.to_thread(self._load)
-        return row.cancel_requested
+        query = sa.select(plans.c.cancel_requested).where(plans.c.plan_id == self._row.plan_id)
+
+        def look() -> bool:
+            with self._database.read() as connection:
+                return bool(connection.execute(query).scalar())
+
+        return await asyncio.to_thread(look)
 
     def _ends(self, mode: FailureMode | None, reason: str) -> bool:
         """Whether a failed step ends the plan: only `continue` and a used-up fallback go on, and not for everything."""

@@ -1,0 +1,1 @@
+"""Tests across rooms, with the names the seeds gave them."""
