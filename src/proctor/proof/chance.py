@@ -15,7 +15,7 @@ __all__ = ["CONFIRMATIONS", "chance_in"]
 #: How many further runs of each leg confirm the first where chance may play.
 CONFIRMATIONS: Final = 5
 _WORDS: Final = re.compile(
-    r"\brandom\b|\brandint\b|\bMath\.random\b|\$\{?RANDOM\b|\bSRANDOM\b|/dev/u?random|\bshuf\b|\buuid\w*\(|\bsecrets\."
+    r"\brandom\b|\brandint\b|\bMath\.random\b|\bS?RANDOM\b|/dev/u?random|\bshuf\b|\buuid\w*\(|\bsecrets\."
     r"|\btime\.(?:time|monotonic|perf_counter|sleep)\b|\bdatetime\.(?:now|utcnow|today)\b|\bDate\.now\b|\bnew Date\(\)"
     r"|\bperformance\.now\b|\bdate \+|\bos\.getpid\b|\bprocess\.pid\b|\$\$(?!\w)|\bthreading\b|\bmultiprocessing\b"
     r"|\bsetTimeout\b|\bsleep [\d.$]|\brand\(|\brand::|\bThread\b|\bhash\(|\bos\.urandom\b|\bid\("

@@ -6,6 +6,7 @@ The digest says which runs may be compared and cached. It leaves out what differ
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -13,6 +14,7 @@ import platform
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from proctor.config import Settings
 from proctor.sandbox.environment import allowed_environment
@@ -70,9 +72,30 @@ def surroundings_of(settings: Settings, *, seconds: float | None = None) -> Surr
         setup=settings.project.setup,
         services=settings.project.services,
         hidden=(*hidden, str(paths.cache_dir / "proof")),
-        readable=language_homes(home),
+        readable=(*language_homes(home), *_programs(settings.environ.get("PATH", ""), home)),
         limits=limits,
     )
+
+
+def _programs(path: str, home: str) -> tuple[str, ...]:
+    """Where the programs on PATH are installed; level 2 can only read what is named. Never a whole home directory."""
+    found: dict[str, None] = {}
+    for folder in path.split(os.pathsep):
+        prefix = Path(folder).parent
+        if (
+            not Path(folder).is_absolute()
+            or prefix in {Path("/"), Path(home)}
+            or prefix in Path(home).parents
+        ):
+            continue
+        found[str(prefix)] = None
+        with contextlib.suppress(OSError):
+            # An environment borrows the library of the interpreter it was made with.
+            for line in (prefix / "pyvenv.cfg").read_text().splitlines():
+                name, _, value = line.partition("=")
+                if name.strip() == "home" and value.strip().startswith("/"):
+                    found[str(Path(value.strip()).parent)] = None
+    return tuple(found)
 
 
 def _memory_mb() -> int:
