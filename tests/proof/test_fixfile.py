@@ -112,6 +112,11 @@ def test_item_54_other_dialects_are_refused_with_the_cure() -> None:
     assert "fixes[0].result.hallucination_check: is missing; add a one-line command" in sentence
 
 
+def test_a_flood_of_small_values_is_refused() -> None:
+    """Eight megabytes of digits would fill the memory with places; the count is capped."""
+    assert "more than 400,000 values" in refused('{"a": [' + "1," * 400_000 + "1]}")
+
+
 @pytest.mark.parametrize("status", [each for each in STATUSES if each not in {"FIXED", "PARTIALLY_FIXED"}])
 def test_results_without_change_want_a_finding(status: str) -> None:
     """Either changes_made or finding."""

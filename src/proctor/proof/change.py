@@ -20,6 +20,7 @@ __all__ = ["Change", "ChangedFile", "change_of", "diff_texts", "read_change"]
 
 MAX_FILES: Final = 400
 MAX_TEXT: Final = 1024 * 1024
+_CAREFUL: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,10 @@ def diff_texts(
 ) -> FileDiff:
     """Compare two texts line by line."""
     old, new = _lines(before), _lines(after)
-    groups = difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(context)
+    # difflib can take minutes for thousands of lines that are all different; its shortcut is good enough there.
+    quick = len(old) + len(new) > _CAREFUL
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=quick)
+    groups = matcher.get_grouped_opcodes(context)
     hunks = tuple(_hunk(group, old, new) for group in groups)
     return FileDiff(None if before is None else old_path or path, None if after is None else path, hunks)
 

@@ -18,6 +18,8 @@ from proctor.proof.diff import Diff, FileDiff
 __all__ = ["Claim", "ClaimReport", "ClaimState", "Unclaimed", "check_claims"]
 
 NEAR_LINES: Final = 8
+_LONG: Final = 2000
+_MANY: Final = 300
 
 
 class ClaimState(StrEnum):
@@ -111,7 +113,10 @@ _SWAPS: Final = re.compile(
 
 def check_claims(changes: Sequence[str], diff: Diff, file: str | None = None) -> ClaimReport:
     """Look every claim up; `file` is where the fix was to be made, for claims that name none."""
-    claims = tuple(_checked(text, diff, file) for text in changes)
+    claims = tuple(_checked(text[:_LONG], diff, file) for text in changes[:_MANY])
+    if len(changes) > _MANY:
+        rest = f"{len(changes) - _MANY} more claims were not looked up"
+        claims = (*claims, Claim(rest, ClaimState.UNCLEAR, f"at most {_MANY} are looked up"))
     return ClaimReport(claims, tuple(_unclaimed(claims, diff)))
 
 
@@ -244,8 +249,10 @@ def _look(words: list[str], files: list[FileDiff], sides: str) -> tuple[set[str]
 
 def _stands(word: str, line: str) -> bool:
     """A dotted word stands in a line whole, or by its last part: people write process.terminate for proc.terminate."""
-    last = word.rsplit(".", 1)[-1]
-    return any(re.search(rf"(?<!\w){re.escape(each)}(?!\w)", line) for each in (word, last) if each)
+    last = word.rpartition(".")[2]
+    if last not in line:
+        return False
+    return re.search(rf"(?<!\w){re.escape(last)}(?!\w)", line) is not None
 
 
 def _drift(lines: list[tuple[int, int]], places: list[tuple[str, int]]) -> str:

@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from proctor.protocol.errors import UsageError
 
-__all__ = ["MAX_DEPTH", "JsonText", "JsonTextError", "Path", "Span", "path_name", "scan_json"]
+__all__ = ["MAX_DEPTH", "MAX_VALUES", "JsonText", "JsonTextError", "Path", "Span", "path_name", "scan_json"]
 
 MAX_DEPTH: Final = 40
+MAX_VALUES: Final = 400_000
 
 Path = tuple[str | int, ...]
 
@@ -150,6 +151,8 @@ class _Scanner:
     def _value(self, place: int, begin: int, path: Path) -> tuple[Any, int]:
         if len(path) > MAX_DEPTH:
             self._fail(place, f"values are nested deeper than {MAX_DEPTH}")
+        if len(self._spans) >= MAX_VALUES:
+            self._fail(place, f"there are more than {MAX_VALUES:,} values")
         letter = self._text[place : place + 1]
         value: Any
         if letter == "{":

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["blanked", "closing", "elements"]
+__all__ = ["Brackets", "blanked"]
 
 _PIECE: Final = re.compile(
     r"//[^\n]*|/\*.*?\*/|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`"
     r"|(?<=[=(,:!&|?{};\s])/(?![/*\s])(?:[^/\\\n\[]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/[a-z]*",
     re.DOTALL,
 )
-_PAIRS: Final = {"(": ")", "[": "]", "{": "}"}
 
 
 def blanked(text: str) -> str:
@@ -27,32 +26,40 @@ def _blank(piece: str) -> str:
     return inner
 
 
-def closing(masked: str, start: int) -> int:
-    """The place after the bracket that closes the one at `start`; the end of the text if none does."""
-    depth = 0
-    for place in range(start, len(masked)):
-        letter = masked[place]
-        if letter in "([{":
-            depth += 1
-        elif letter in ")]}":
-            depth -= 1
-            if depth == 0:
-                return place + 1
-    return len(masked)
+class Brackets:
+    """All pairs of brackets of a blanked text, found in one pass."""
 
+    def __init__(self, masked: str) -> None:
+        self.masked = masked
+        self._ends: dict[int, int] = {}
+        self._starts: dict[int, int] = {}
+        open_places: list[int] = []
+        for found in re.finditer(r"[][(){}]", masked):
+            place = found.start()
+            if found[0] in "([{":
+                open_places.append(place)
+            elif open_places:
+                start = open_places.pop()
+                self._ends[start] = place + 1
+                self._starts[place] = start
 
-def elements(masked: str, start: int) -> int:
-    """How many elements the list at `start` has."""
-    end = closing(masked, start)
-    depth, commas, filled = 0, 0, False
-    for letter in masked[start + 1 : end - 1]:
-        if letter in "([{":
-            depth += 1
-        elif letter in ")]}":
-            depth -= 1
-        elif letter == "," and depth == 0:
-            commas += 1
-            filled = False
-            continue
-        filled = filled or not letter.isspace()
-    return commas + filled
+    def closing(self, start: int) -> int:
+        """The place after the bracket that closes the one at `start`; just after it if none does."""
+        return self._ends.get(start, start + 1)
+
+    def opening(self, end: int) -> int:
+        """The bracket that the one at `end` closes; -1 if none does."""
+        return self._starts.get(end, -1)
+
+    def elements(self, start: int) -> int:
+        """How many elements the list at `start` has."""
+        end, place = self.closing(start) - 1, start + 1
+        commas, filled = 0, False
+        while place < end:
+            letter = self.masked[place]
+            if letter == ",":
+                commas, filled = commas + 1, False
+            else:
+                filled = filled or not letter.isspace()
+            place = self.closing(place) if letter in "([{" else place + 1
+        return commas + filled

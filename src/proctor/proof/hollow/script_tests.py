@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from itertools import islice
+from typing import Final, NamedTuple
 
-from proctor.proof.hollow.brackets import blanked, closing, elements
+from proctor.proof.hollow.brackets import Brackets, blanked
 from proctor.proof.hollow.model import Assertion, TestCase, graded, plain_literal
 
 __all__ = ["read_script_tests"]
@@ -15,6 +16,8 @@ _TEST: Final = re.compile(
     r"(?<![\w.$])(?P<word>it|test|xit|xtest|fit|specify|describe|xdescribe|fdescribe|suite|context)"
     r"(?P<more>(?:\.\w+)*)\s*(?=[(`])"
 )
+_MAX_SPANS: Final = 20_000
+_MAX_NESTED: Final = 3
 _GROUPS: Final = frozenset({"describe", "xdescribe", "fdescribe", "suite", "context"})
 _ASSERT: Final = re.compile(
     r"(?<![\w.$])(?:await\s+)?(?:expect(?:\.\w+)*|assert(?:\.\w+)*|"
@@ -60,66 +63,80 @@ _CONSTANT: Final = re.compile(
 
 def read_script_tests(path: str, text: str) -> list[TestCase]:
     """All tests of a file, named by their groups."""
-    masked = blanked(text)
-    spans = list(_spans(text, masked))
-    groups = [span for span in spans if span[0] in _GROUPS]
-    focused = any(".only" in more or word in {"fit", "fdescribe"} for word, more, *_ in spans)
+    code = Brackets(blanked(text))
+    spans = list(islice(_spans(text, code), _MAX_SPANS))
+    focused = any(_only(span) for span in spans)
     tests = []
-    for word, more, title, start, end, cases in spans:
-        if word in _GROUPS:
-            continue
-        around = [group for group in groups if group[3] < start and group[4] >= end]
-        off = next((f"{w}{m}" for w, m, *_ in around if ".skip" in m or w.startswith("x")), "")
-        skipped = off or _skip(word, more, masked[start:end], text[start:end])
-        if (
-            focused
-            and not skipped
-            and ".only" not in more
-            and word != "fit"
-            and not any(".only" in g[1] or g[0] == "fdescribe" for g in around)
-        ):
-            skipped = "another test is marked only"
-        body = text[start:end]
-        tests.append(
-            TestCase(
-                file=path,
-                name="::".join([*(group[2] for group in around), title]),
-                line=text.count("\n", 0, start) + 1,
-                assertions=tuple(_assertions(text, masked, start, end)),
-                skipped=skipped,
-                cases=cases,
-                words=frozenset(re.findall(r"([\w$]+)\s*\(", masked[start:end])),
-                literals=frozenset(plain_literal(one) for one in _LITERAL.findall(body)),
-                body=re.sub(r"\s+", " ", body),
-            )
-        )
+    open_spans: list[_Span] = []
+    for span in spans:
+        open_spans = [one for one in open_spans if one.end >= span.end]
+        groups = [one for one in open_spans if one.word in _GROUPS]
+        if span.word not in _GROUPS and len(open_spans) - len(groups) < _MAX_NESTED:
+            tests.append(_test(path, text, code, span, groups, focused=focused))
+        open_spans.append(span)
     return tests
 
 
-_Span = tuple[str, str, str, int, int, int]
+class _Span(NamedTuple):
+    """One call of a test function or of a group: where it stands and how many cases it has."""
+
+    word: str
+    more: str
+    title: str
+    start: int
+    end: int
+    cases: int
 
 
-def _spans(text: str, masked: str) -> Iterator[_Span]:
+def _only(span: _Span) -> bool:
+    return ".only" in span.more or span.word in {"fit", "fdescribe"}
+
+
+def _test(
+    path: str, text: str, code: Brackets, span: _Span, groups: list[_Span], *, focused: bool
+) -> TestCase:
+    body, masked = text[span.start : span.end], code.masked[span.start : span.end]
+    off = next(
+        (f"{one.word}{one.more}" for one in groups if ".skip" in one.more or one.word.startswith("x")), ""
+    )
+    skipped = off or _skip(span.word, span.more, masked)
+    if focused and not skipped and not any(_only(one) for one in (span, *groups)):
+        skipped = "another test is marked only"
+    return TestCase(
+        file=path,
+        name="::".join([*(one.title for one in groups), span.title]),
+        line=text.count("\n", 0, span.start) + 1,
+        assertions=tuple(_assertions(text, code, span.start, span.end)),
+        skipped=skipped,
+        cases=span.cases,
+        words=frozenset(re.findall(r"([\w$]+)\s*\(", masked)),
+        literals=frozenset(plain_literal(one) for one in _LITERAL.findall(body)),
+        body=re.sub(r"\s+", " ", body),
+    )
+
+
+def _spans(text: str, code: Brackets) -> Iterator[_Span]:
     """Calls of test functions: word, modifiers, title, first and last place, number of cases."""
+    masked = code.masked
     for found in _TEST.finditer(masked):
         place = found.end()
         cases = 1
         if ".each" in found["more"] and masked[place] == "(":
             opening = masked.find("[", place)
-            cases = max(elements(masked, opening), 1) if 0 <= opening < closing(masked, place) else 1
-            place = closing(masked, place)
+            cases = max(code.elements(opening), 1) if 0 <= opening < code.closing(place) else 1
+            place = code.closing(place)
             while place < len(masked) and masked[place].isspace():
                 place += 1
         if place >= len(masked) or masked[place] != "(":
             continue
-        end = closing(masked, place)
+        end = code.closing(place)
         title = re.match(r"\(\s*(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`)", text[place:end])
         if title or found["word"] in _GROUPS or "=>" in masked[place:end] or "function" in masked[place:end]:
             word = "describe" if ".describe" in found["more"] or ".suite" in found["more"] else found["word"]
-            yield word, found["more"], title[1][1:-1] if title else "unnamed", place, end, cases
+            yield _Span(word, found["more"], title[1][1:-1] if title else "unnamed", place, end, cases)
 
 
-def _skip(word: str, more: str, masked: str, body: str) -> str:
+def _skip(word: str, more: str, masked: str) -> str:
     if ".skip" in more or ".todo" in more or ".failing" in more or word.startswith("x"):
         return f"{word}{more}"
     options = re.search(
@@ -131,11 +148,12 @@ def _skip(word: str, more: str, masked: str, body: str) -> str:
     return called[1] if called else ""
 
 
-def _assertions(text: str, masked: str, start: int, end: int) -> Iterator[Assertion]:
-    swallowing = list(_swallowing(masked, start, end))
-    loops = list(_loops(masked, start, end))
+def _assertions(text: str, code: Brackets, start: int, end: int) -> Iterator[Assertion]:
+    masked = code.masked
+    swallowing = list(_swallowing(code, start, end))
+    loops = list(_loops(code, start, end))
     for found in _ASSERT.finditer(masked, start + 1, end):
-        finish = closing(masked, found.end() - 1)
+        finish = code.closing(found.end() - 1)
         names = re.findall(r"[\w$]+", found[0])
         last_start = found.end() - 1
         while (link := _CHAIN.match(masked, finish)) and finish < end:
@@ -143,11 +161,11 @@ def _assertions(text: str, masked: str, start: int, end: int) -> Iterator[Assert
             finish = link.end()
             if masked[finish : finish + 1] == "(":
                 last_start = finish
-                finish = closing(masked, finish)
+                finish = code.closing(finish)
         whole = re.sub(r"\s+", " ", text[found.start() : finish]).strip()
         swallowed = any(first <= found.start() < last for first, last in swallowing)
-        subject = text[found.end() : closing(masked, found.end() - 1) - 1]
-        argument = text[last_start + 1 : closing(masked, last_start) - 1].strip()
+        subject = text[found.end() : code.closing(found.end() - 1) - 1]
+        argument = text[last_start + 1 : code.closing(last_start) - 1].strip()
         strength = 0.0 if swallowed else _strength(names, subject, argument)
         times = max([count for first, last, count in loops if first <= found.start() < last], default=1)
         line = text.count("\n", 0, found.start()) + 1
@@ -177,37 +195,31 @@ def _strength(names: list[str], subject: str, argument: str) -> float:
     return _STRENGTHS.get(last, 2.0 if first in {"assert", "t"} else 1.0)
 
 
-def _swallowing(masked: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+def _swallowing(code: Brackets, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Places of try blocks whose catch does nothing that fails."""
+    masked = code.masked
     for found in re.finditer(r"\btry\s*\{", masked[start:end]):
         opening = start + found.end() - 1
-        finish = closing(masked, opening)
+        finish = code.closing(opening)
         caught = re.match(r"\s*catch\s*(?:\([^)]*\))?\s*\{", masked[finish:end])
         if caught:
-            body = masked[finish + caught.end() - 1 : closing(masked, finish + caught.end() - 1)]
+            body = masked[finish + caught.end() - 1 : code.closing(finish + caught.end() - 1)]
             if not re.search(r"\b(?:throw|fail|expect|assert|done|reject)\b", body):
                 yield opening, finish
 
 
-def _loops(masked: str, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+def _loops(code: Brackets, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Loops over lists that stand there: first and last place, number of turns."""
+    masked = code.masked
     for found in re.finditer(r"\bfor\s*\([^)]*?\bof\s*(?=\[)", masked[start:end]):
         opening = start + found.end()
-        after = masked.find(")", closing(masked, opening))
+        after = masked.find(")", code.closing(opening))
         yield (
             opening,
-            closing(masked, masked.find("{", after)) if after > 0 else end,
-            max(elements(masked, opening), 1),
+            code.closing(masked.find("{", after)) if after > 0 else end,
+            max(code.elements(opening), 1),
         )
     for found in re.finditer(r"\]\s*\.forEach\s*\(", masked[start:end]):
         finish = start + found.end() - 1
-        opening = _opening(masked, start + found.start())
-        yield finish, closing(masked, finish), max(elements(masked, opening), 1) if opening >= 0 else 1
-
-
-def _opening(masked: str, close: int) -> int:
-    depth = 0
-    for place in range(close, -1, -1):
-        depth += (masked[place] in ")]}") - (masked[place] in "([{")
-        if depth == 0:
-            return place
-    return -1
+        opening = code.opening(start + found.start())
+        yield finish, code.closing(finish), max(code.elements(opening), 1) if opening >= 0 else 1

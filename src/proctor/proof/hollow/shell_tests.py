@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from proctor.proof.hollow.brackets import closing
 from proctor.proof.hollow.model import Assertion, TestCase, plain_literal
 
 __all__ = ["is_strict", "read_shell_tests"]
@@ -51,9 +50,10 @@ def read_shell_tests(path: str, text: str) -> list[TestCase]:
 
 
 def _end(text: str, opening: int) -> int:
-    """Where a function ends: at a closing brace of its own line, as people write them, else by counting."""
+    """Where a function ends: at a closing brace at the beginning of a line, as people write them."""
     found = re.compile(r"^\}", re.MULTILINE).search(text, opening)
-    return found.end() if found else closing(text, opening)
+    line = text.find("\n", opening)
+    return found.end() if found else line if line >= 0 else len(text)
 
 
 def _test(path: str, name: str, text: str, start: int, end: int, *, strict: bool) -> TestCase:

@@ -18,7 +18,11 @@ __all__ = ["compare_tests"]
 
 _ALIKE: Final = 0.6
 _PLAIN: Final = frozenset({"None", "True", "False", "''", "0", "1", "-1", "0.0", "1.0"})
-_MAX_RENAMES: Final = 200
+# Bounds against files that are made to be slow to compare.
+_CANDIDATES: Final = 5
+_TEXT: Final = 2000
+_LINE: Final = 200
+_SCANNED: Final = 2000
 
 
 @dataclass(slots=True)
@@ -84,17 +88,22 @@ def _pairs(
 
 
 def _likeliest(old: TestCase, free: dict[int, TestCase]) -> TestCase | None:
-    scored = [(_likeness(old, test), test) for test in list(free.values())[:_MAX_RENAMES]]
+    """The likeliest among the few that share most words: comparing texts costs much, comparing words little."""
+    near = sorted(free.values(), key=lambda test: _same_words(old, test), reverse=True)[:_CANDIDATES]
+    scored = [(_likeness(old, test), test) for test in near]
     best = max(scored, key=lambda one: one[0], default=None)
     if best is None or best[0] < _ALIKE:
         return None
     return free.pop(id(best[1]))
 
 
+def _same_words(old: TestCase, new: TestCase) -> float:
+    return len(old.words & new.words) / max(len(old.words | new.words), 1)
+
+
 def _likeness(old: TestCase, new: TestCase) -> float:
-    body = difflib.SequenceMatcher(None, old.body, new.body, autojunk=False).ratio()
-    same_words = len(old.words & new.words) / max(len(old.words | new.words), 1)
-    return 0.7 * body + 0.3 * same_words
+    body = difflib.SequenceMatcher(None, old.body[:_TEXT], new.body[:_TEXT], autojunk=False).ratio()
+    return 0.7 * body + 0.3 * _same_words(old, new)
 
 
 def _cancel(old: TestCase, entries: list[_Open]) -> list[Assertion]:
@@ -158,17 +167,17 @@ def _verdict(
 def _within(one: Assertion, entries: list[_Open]) -> _Open | None:
     """An assertion of the same test that demands at least as much."""
     fitting = [entry for entry in entries if entry.left > 0 and entry.assertion.strength >= one.strength]
-    return max(fitting, key=lambda entry: _shared(one, entry.assertion), default=None)
+    return max(fitting[:20], key=lambda entry: _shared(one, entry.assertion), default=None)
 
 
 def _shared(one: Assertion, other: Assertion) -> float:
-    return difflib.SequenceMatcher(None, one.text, other.text, autojunk=False).ratio()
+    return difflib.SequenceMatcher(None, one.text[:_LINE], other.text[:_LINE], autojunk=False).ratio()
 
 
 def _elsewhere(one: Assertion, old: TestCase, entries: list[_Open]) -> _Open | None:
     """An assertion of another test that calls the same and names the same values, in its cases or its body."""
     telling = one.literals - _PLAIN
-    for entry in entries:
+    for entry in entries[:_SCANNED]:
         if entry.left <= 0 or entry.assertion.strength < one.strength:
             continue
         same_words = (entry.test.words & old.words) - {
@@ -187,7 +196,7 @@ def _elsewhere(one: Assertion, old: TestCase, entries: list[_Open]) -> _Open | N
 
 
 def _weaker(one: Assertion, entries: list[_Open]) -> _Open | None:
-    loose = [entry for entry in entries if entry.left > 0]
+    loose = [entry for entry in entries if entry.left > 0][:20]
     best = max(loose, key=lambda entry: _shared(one, entry.assertion), default=None)
     return best if best is not None and _shared(one, best.assertion) > 0.4 else None
 
