@@ -17,7 +17,7 @@ from typing import Any, Final
 from proctor.app import App
 from proctor.config import current_directory
 from proctor.gate.context import ProgressCallback
-from proctor.gate.humans import Human
+from proctor.gate.humans import Human, load_token
 from proctor.gate.profiles import Profile, find_profile
 from proctor.protocol.errors import NotFoundError, ProctorError, UsageError
 from proctor.protocol.events import ActorKind
@@ -86,7 +86,8 @@ class Front:
         return ""
 
     def warm(self) -> None:
-        """Open database, registry and gate before the first request needs them."""
+        """Open database, registry and gate, and make the token, before the first request needs them."""
+        load_token(self.access.token_file)
         _ = self.app.database, self.app.registry, self.app.gate
 
     async def call(
