@@ -17,7 +17,7 @@ from proctor.protocol.errors import UsageError
 __all__ = ["MAX_DEPTH", "MAX_VALUES", "JsonText", "JsonTextError", "Path", "Span", "path_name", "scan_json"]
 
 MAX_DEPTH: Final = 40
-MAX_VALUES: Final = 400_000
+MAX_VALUES: Final = 200_000
 
 Path = tuple[str | int, ...]
 
