@@ -167,9 +167,8 @@ def replace_file(path: FilePath, text: str) -> None:
             os.fchmod(stream.fileno(), _mode(path))
             os.fsync(stream.fileno())
         FilePath(scratch).replace(path)
-    except BaseException:
-        FilePath(scratch).unlink(missing_ok=True)
-        raise
+    finally:
+        FilePath(scratch).unlink(missing_ok=True)  # gone already if it was put in place
     _sync_directory(path.parent)
 
 
