@@ -77,6 +77,7 @@ async def test_a_job_of_nobodys_task_does_no_harm(house: House) -> None:
         task = house.tasks.add(NewTask("x", agent="instant"))
         await house.ended(task.task_id)
         await house.until(lambda: [row["status"] for row in _records(house)] == ["SUCCESS", "SUCCESS"])
+    assert [task.status for task in house.tasks.list(status=["completed"])] == ["completed"]
 
 
 async def test_threads_are_capped_under_a_burst(house: House) -> None:
