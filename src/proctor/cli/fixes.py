@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from proctor.cli.fixes_verify import verify
+from proctor.cli.fixes_verify import run, verify
 from proctor.cli.output import json_option, print_json, print_table
 from proctor.protocol.errors import NotFoundError, UsageError
 
@@ -306,4 +306,5 @@ def write_followup(box: Exchange, document: FixDocument, judgements: dict[str, A
     return box.create(focus_of(document), "fixes", render_fix_file(content), after=after)
 
 
+fixes.add_command(run)
 fixes.add_command(verify)

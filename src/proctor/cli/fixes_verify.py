@@ -1,4 +1,4 @@
-"""`proctor fixes verify`: every fix of a file judged by its own commands, before and after; nothing is taken on trust."""
+"""`proctor fixes run` and `verify`: agents work on the fixes of a file; each is judged by its own commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from proctor.cli.output import json_option, print_json, print_table
 if TYPE_CHECKING:
     from proctor.proof.fixfile import FixDocument
 
-__all__ = ["verify"]
+__all__ = ["run", "verify"]
 
 
 @click.command("verify")
@@ -140,3 +140,51 @@ def _told(found: Any, place: Path) -> dict[str, Any]:
         "receipt": str(place),
         "trace_id": found.trace_id,
     }
+
+
+@click.command("run")
+@click.argument("file")
+@click.option("--agent", help="Who is to do it; chosen by what it is good at when not given.")
+@click.option(
+    "--wait",
+    type=click.IntRange(1, 86_400),
+    default=3600,
+    show_default=True,
+    help="Seconds to wait for the results.",
+)
+@json_option
+@click.pass_context
+def run(ctx: click.Context, file: str, agent: str | None, wait: int, as_json: bool) -> None:
+    """Let agents work on every fix of FILE that has no result; results are written into the same file.
+
+    Each fix is a task of its own, worked on in a worktree of its own. The tasks go on when this command has ended.
+    """
+    from proctor.app import open_app
+    from proctor.engine.client import ensure
+    from proctor.engine.fix_run import FixRun
+
+    place = _found(file)
+    app = open_app()
+    try:
+        if agent is not None:
+            from proctor.agents.roster import Roster
+
+            agent = Roster(app.settings.agents).get(agent).name
+        job = FixRun(app.tasks, app.database, place, app.settings.workspace or place.parent)
+        tasks = job.add(agent)
+        ensure(app.settings)
+        done: list[dict[str, Any]] = []
+
+        def tell(fix_id: str, task: Any) -> None:
+            done.append({"id": fix_id, "task_id": task.task_id, "status": task.status.value})
+            if not as_json:
+                click.echo(f"fix {fix_id}: {task.status.value} by {task.agent or '-'}")
+
+        job.follow(tasks, seconds=wait, tell=tell)
+    finally:
+        app.close()
+    if as_json:
+        print_json({"file": str(place), "tasks": done})
+    elif not tasks:
+        click.echo("Every fix has a result. `proctor fixes verify` judges them.")
+    ctx.exit(0 if all(row["status"] == "completed" for row in done) else 1)

@@ -17,7 +17,7 @@ from proctor.proof.subject import Parts, Subject
 from proctor.workspace.trees import Trees
 from proctor.workspace.worktree import NoCommitError
 
-__all__ = ["Isolated", "isolate"]
+__all__ = ["Isolated", "isolate", "own_commit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def isolate(
 ) -> Isolated:
     """Find the fix's own part of a change and take it back; the change's tests stay, but for the fix's own file."""
     tests = tuple(path for path in parts.tests if path != fix.path)
-    commit = _own_commit(fix)
+    commit = own_commit(fix)
     if commit is not None:
         return _by_commit(trees, subject, commit, tests, fix)
     rivals = [other for other in fixes if other.path == fix.path and other.id != fix.id and _claims(other)]
@@ -56,7 +56,8 @@ def _both(file: FileDiff) -> list[str]:
     return [path for path in {file.old_path, file.new_path} if path]
 
 
-def _own_commit(fix: Fix) -> str | None:
+def own_commit(fix: Fix) -> str | None:
+    """The commit that a fix names as its own."""
     extra: dict[str, Any] = (fix.result.model_extra if fix.result is not None else None) or {}
     commit = extra.get("commit")
     return commit if isinstance(commit, str) and commit.strip() else None

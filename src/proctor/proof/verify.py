@@ -16,13 +16,14 @@ from proctor.proof.chance import CONFIRMATIONS, chance_in
 from proctor.proof.change import Change
 from proctor.proof.claims import ClaimReport, check_claims
 from proctor.proof.command_lint import proves_nothing
-from proctor.proof.hollow.model import HollowFinding, HollowWeight
-from proctor.proof.isolate import Isolated, isolate
+from proctor.proof.hollow import HollowFinding, HollowWeight, find_hollow
+from proctor.proof.isolate import Isolated, isolate, own_commit
 from proctor.proof.judgement import Judgement, Word
 from proctor.proof.legs import Leg, Legs
-from proctor.proof.results import Reason
+from proctor.proof.results import Context, Reason
 from proctor.proof.schema import Fix, Result
-from proctor.proof.subject import Subject, judges_in, parts_of
+from proctor.proof.subject import Subject, change_between, judges_in, parts_of
+from proctor.proof.symbols import added_symbols
 from proctor.proof.verdicts import Facts, Suite, judge
 from proctor.proof.verdicts import Judgement as Ruling
 from proctor.proof.verdicts import Leg as Seen
@@ -135,6 +136,9 @@ class FixVerifier:
         if fix.result is None:
             ruling = Ruling(Proof.INCONCLUSIVE, "unanswered", "the fix has no result", follow_up=True)
             return FixJudgement(fix, ruling, self._judged(ruling, (), [], fix), None)
+        apart = await asyncio.to_thread(self._apart, fix)
+        if apart is not None:
+            return await apart.verify(fix, [fix], Guard())
         case = await asyncio.to_thread(self._case, fix, fix.result, fixes)
         try:
             await self._run(case, guard)
@@ -143,6 +147,26 @@ class FixVerifier:
         ruling = judge(case.facts)
         judgement = self._judged(ruling, case.legs, case.notes, fix)
         return FixJudgement(fix, ruling, judgement, case.claims, tuple(case.notes))
+
+    def _apart(self, fix: Fix) -> FixVerifier | None:
+        """A fix whose commit lies on a branch of its own is judged there, against where that branch began."""
+        commit = own_commit(fix)
+        found = self._trees.git.run(
+            "rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}"
+        )
+        if commit is None or found.returncode != 0 or not self._has_base:
+            return None
+        head = found.stdout.strip()
+        base = self._trees.merge_base(self._subject.head, head)
+        if base is None or base == head:
+            return None
+        trees = self._trees
+        subject = Subject(f"commit {head[:12]}", base, trees.tree(base), head, trees.tree(head))
+        change = change_between(trees, subject.base_tree, subject.tree)
+        commands = [fix.result.verification_command] if fix.result else []
+        context = Context(added_symbols(change), frozenset(file.path for file in change.diff.files))
+        legs = Legs(self._legs.runner, context=context)
+        return FixVerifier(legs, subject, change, find_hollow(change, commands))
 
     def _case(self, fix: Fix, result: Result, fixes: Sequence[Fix]) -> _Case:
         own = isolate(self._trees, self._subject, self._change.diff, self._parts, fix, fixes)
