@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from proctor.gate.limits import AMOUNTS, TOTAL, Limits, Node
+from proctor.store.quick import Quick, keys
 from proctor.store.tables import budget_nodes, leases
 
 __all__ = [
@@ -33,12 +34,19 @@ __all__ = [
 Rows = dict[str, dict[str, Any]]
 
 _nodes = budget_nodes.c
-_ids: sa.BindParameter[list[str]] = sa.bindparam("ids", expanding=True)
 _in_order = sa.collate(_nodes.bucket_id, "C")
-_READ: Final = budget_nodes.select().where(_nodes.bucket_id.in_(_ids))
-_READ_LOCKED: Final = _READ.order_by(_in_order).with_for_update()
-_LOCK: Final = (
-    sa.select(_nodes.bucket_id).where(_nodes.bucket_id.in_(_ids)).order_by(_in_order).with_for_update()
+
+
+def _among(size: int) -> sa.ColumnElement[bool]:
+    return _nodes.bucket_id.in_(keys(size))
+
+
+_READ: Final = Quick(lambda _, size: budget_nodes.select().where(_among(size)))
+_READ_LOCKED: Final = Quick(
+    lambda _, size: budget_nodes.select().where(_among(size)).order_by(_in_order).with_for_update()
+)
+_LOCK: Final = Quick(
+    lambda _, size: sa.select(_nodes.bucket_id).where(_among(size)).order_by(_in_order).with_for_update()
 )
 
 
@@ -56,31 +64,37 @@ def _fits(amount: str) -> sa.ColumnElement[bool]:
     return sa.or_(limit.is_(None), after <= limit)
 
 
-_TAKE: Final = (
-    budget_nodes.update()
-    .where(_nodes.bucket_id.in_(_ids), *(_fits(amount) for amount in AMOUNTS))
-    .values({f"held_{amount}": _nodes[f"held_{amount}"] + _share(amount) for amount in AMOUNTS})
-)
-_CHARGE: Final = (
-    budget_nodes.update()
-    .where(_nodes.bucket_id.in_(_ids))
-    .values(
-        {
-            **{f"held_{amount}": _nodes[f"held_{amount}"] - _share(amount) for amount in AMOUNTS},
-            **{
-                f"used_{amount}": _nodes[f"used_{amount}"]
-                + sa.bindparam(f"spent_{amount}", type_=sa.BigInteger)
-                for amount in AMOUNTS
-            },
-            "plan_micro_usd": _nodes.plan_micro_usd + sa.bindparam("spent_plan", type_=sa.BigInteger),
-            "unpriced_calls": _nodes.unpriced_calls + sa.bindparam("unpriced", type_=sa.BigInteger),
-        }
+_TAKE: Final = Quick(
+    lambda _, size: (
+        budget_nodes.update()
+        .where(_among(size), *(_fits(amount) for amount in AMOUNTS))
+        .values({f"held_{amount}": _nodes[f"held_{amount}"] + _share(amount) for amount in AMOUNTS})
     )
 )
-_CLOSE: Final = (
-    leases.update()
-    .where(leases.c.lease_id == sa.bindparam("closed_id"), leases.c.settled_at.is_(None))
-    .values(settled_at=sa.bindparam("closed_at"), outcome=sa.bindparam("how"))
+_CHARGE: Final = Quick(
+    lambda _, size: (
+        budget_nodes.update()
+        .where(_among(size))
+        .values(
+            {
+                **{f"held_{amount}": _nodes[f"held_{amount}"] - _share(amount) for amount in AMOUNTS},
+                **{
+                    f"used_{amount}": _nodes[f"used_{amount}"]
+                    + sa.bindparam(f"spent_{amount}", type_=sa.BigInteger)
+                    for amount in AMOUNTS
+                },
+                "plan_micro_usd": _nodes.plan_micro_usd + sa.bindparam("spent_plan", type_=sa.BigInteger),
+                "unpriced_calls": _nodes.unpriced_calls + sa.bindparam("unpriced", type_=sa.BigInteger),
+            }
+        )
+    )
+)
+_CLOSE: Final = Quick(
+    lambda _, __: (
+        leases.update()
+        .where(leases.c.lease_id == sa.bindparam("closed_id"), leases.c.settled_at.is_(None))
+        .values(settled_at=sa.bindparam("closed_at"), outcome=sa.bindparam("how"))
+    )
 )
 _FIND: Final = leases.select().where(leases.c.lease_id == sa.bindparam("wanted_id"))
 _MARK: Final = (
@@ -92,10 +106,14 @@ _INSERT: Final = {
     "postgresql": postgresql.insert(budget_nodes).on_conflict_do_nothing(),
     "sqlite": sqlite.insert(budget_nodes).on_conflict_do_nothing(),
 }
+_INSERT_LEASE: Final = Quick(lambda _, __: leases.insert(), inserts=True)
 _root = postgresql.insert(budget_nodes)
 # An update that changes nothing still locks the row that was there.
-_LOCK_ROOT: Final = _root.on_conflict_do_update(
-    index_elements=["bucket_id"], set_={"node_id": _root.excluded.node_id}
+_LOCK_ROOT: Final = Quick(
+    lambda _, __: _root.on_conflict_do_update(
+        index_elements=["bucket_id"], set_={"node_id": _root.excluded.node_id}
+    ),
+    inserts=True,
 )
 
 
@@ -106,22 +124,21 @@ def _locks(connection: sa.Connection) -> bool:
 def read_rows(connection: sa.Connection, ids: Sequence[str], *, lock: bool) -> Rows:
     """The rows that are there, by their key."""
     query = _READ_LOCKED if lock and _locks(connection) else _READ
-    found = connection.execute(query, {"ids": list(ids)}).mappings()
-    return {row["bucket_id"]: dict(row) for row in found}
+    return {row["bucket_id"]: row for row in query.rows(connection, {}, ids)}
 
 
 def lock_root(connection: sa.Connection, root: Node) -> None:
     """Make or lock the top of the path before anything below it, so that nobody waits in a circle."""
     if _locks(connection):
         row = {"bucket_id": root.bucket_id(TOTAL), "node_id": root.node_id, "kind": root.kind}
-        connection.execute(_LOCK_ROOT, {**row, **_limits(root.limits, TOTAL)})
+        _LOCK_ROOT.run(connection, {**row, **_limits(root.limits, TOTAL)})
 
 
 def lock_buckets(connection: sa.Connection, ids: Sequence[str]) -> None:
     """Lock what a lease holds, its root first (names sort that way)."""
     if _locks(connection):
         for part in (ids[:1], ids[1:]):
-            connection.execute(_LOCK, {"ids": list(part)}).all()
+            _LOCK.rows(connection, {}, part)
 
 
 def mend_rows(
@@ -153,7 +170,7 @@ def _limits(limits: Limits, bucket: str) -> dict[str, int | None]:
 def take(connection: sa.Connection, ids: Sequence[str], asks: Mapping[str, int]) -> bool:
     """One conditional UPDATE over the whole path; False when not every row had room."""
     binds = {f"ask_{amount}": asks[amount] for amount in AMOUNTS}
-    return connection.execute(_TAKE, {"ids": list(ids), **binds}).rowcount == len(ids)
+    return _TAKE.run(connection, binds, ids) == len(ids)
 
 
 def charge(
@@ -168,18 +185,18 @@ def charge(
     """Give back what was held and add what was spent."""
     binds: dict[str, Any] = {f"ask_{amount}": held[amount] for amount in AMOUNTS}
     binds |= {f"spent_{amount}": spent[amount] for amount in AMOUNTS}
-    connection.execute(_CHARGE, {"ids": list(ids), **binds, "spent_plan": plan, "unpriced": int(unpriced)})
+    _CHARGE.run(connection, {**binds, "spent_plan": plan, "unpriced": int(unpriced)}, ids)
 
 
 def insert_lease(connection: sa.Connection, values: Mapping[str, Any]) -> None:
     """Write a lease down."""
-    connection.execute(leases.insert(), dict(values))
+    _INSERT_LEASE.run(connection, values)
 
 
 def close_lease(connection: sa.Connection, lease_id: str, *, now: datetime, outcome: str) -> bool:
     """Close a lease; False when it was closed before."""
     binds = {"closed_id": lease_id, "closed_at": now, "how": outcome}
-    return connection.execute(_CLOSE, binds).rowcount == 1
+    return _CLOSE.run(connection, binds) == 1
 
 
 def find_lease(connection: sa.Connection, lease_id: str) -> Mapping[str, Any] | None:

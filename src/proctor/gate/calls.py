@@ -23,6 +23,7 @@ from proctor.gate.profiles import Profile
 from proctor.protocol.errors import RefusedError
 from proctor.protocol.events import ActorKind, Draft, EventKind, EventStatus
 from proctor.protocol.tools import Call, CallError, CallResult, CallState, Tool, Touch
+from proctor.store.quick import Quick
 from proctor.store.tables import attempts, calls, leases
 
 __all__ = [
@@ -44,10 +45,14 @@ MAX_RESULT: Final = 512 * 1024
 MAX_ERROR: Final = 4000
 SETTLING: Final = timedelta(seconds=60)
 # Built once: every call passes them.
-_FIND: Final = calls.select().where(calls.c.idempotency_key == sa.bindparam("wanted"))
-_FINISH: Final = calls.update().where(
-    calls.c.call_id == sa.bindparam("own_id"), calls.c.lease_id == sa.bindparam("own_lease")
+_FIND: Final = Quick(lambda _, __: calls.select().where(calls.c.idempotency_key == sa.bindparam("wanted")))
+_FINISH: Final = Quick(
+    lambda _, __: calls.update().where(
+        calls.c.call_id == sa.bindparam("own_id"), calls.c.lease_id == sa.bindparam("own_lease")
+    ),
+    inserts=True,
 )
+_INSERT: Final = Quick(lambda _, __: calls.insert(), inserts=True)
 
 
 class IdempotencyConflictError(RefusedError):
@@ -118,8 +123,8 @@ def content_hash(tool: Tool, inputs: BaseModel, call: Call, adapter: str) -> str
 
 def find_row(connection: sa.Connection, key: str) -> Mapping[str, Any] | None:
     """The row of a key."""
-    found = connection.execute(_FIND, {"wanted": key}).mappings().first()
-    return None if found is None else dict(found)
+    found = _FIND.rows(connection, {"wanted": key})
+    return found[0] if found else None
 
 
 def refuse_conflict(row: Mapping[str, Any], entry: Entry) -> None:
@@ -223,8 +228,8 @@ def save(connection: sa.Connection, entry: Entry, before: Mapping[str, Any] | No
         own = calls.c.call_id == before["call_id"]
         connection.execute(calls.update().where(own).values(**values))
         return str(before["call_id"])
-    connection.execute(
-        calls.insert(),
+    _INSERT.run(
+        connection,
         dict(
             call_id=call.call_id,
             idempotency_key=entry.key,
@@ -251,7 +256,7 @@ def save(connection: sa.Connection, entry: Entry, before: Mapping[str, Any] | No
 
 def finish(connection: sa.Connection, call_id: str, lease_id: str, values: Mapping[str, Any]) -> None:
     """Write a call's end, unless it was given up for dead and begun again under another lease."""
-    connection.execute(_FINISH, {"own_id": call_id, "own_lease": lease_id, **values})
+    _FINISH.run(connection, {"own_id": call_id, "own_lease": lease_id, **values})
 
 
 def kept_result(output: Mapping[str, Any]) -> dict[str, Any] | None:

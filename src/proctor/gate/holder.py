@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from functools import lru_cache
 
 from proctor.sandbox.procfs import boot, start_time
 
@@ -18,7 +19,12 @@ _SEPARATOR = "|"
 
 def this_process() -> str:
     """Name the process we are in; a forked child is another one."""
-    return _SEPARATOR.join((_host(), boot()[:120], str(os.getpid()), str(start_time(os.getpid()) or 0)))
+    return _named(os.getpid())
+
+
+@lru_cache(maxsize=1)  # by pid, so that a forked child looks again: every call needs it, and /proc is slow
+def _named(pid: int) -> str:
+    return _SEPARATOR.join((_host(), boot()[:120], str(pid), str(start_time(pid) or 0)))
 
 
 def _host() -> str:

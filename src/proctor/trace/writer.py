@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, cast
 
@@ -285,10 +286,13 @@ class TraceWriter:
                 failed.append((job, refusal))
             elif job.change is not None:
                 try:
-                    with connection.begin_nested():
+                    # Alone it needs no savepoint of its own: its error undoes the whole transaction.
+                    with connection.begin_nested() if len(jobs) > 1 else nullcontext():
                         job.value, drafts = job.change(connection)
                         job.prepared = prepare(drafts, self._redactor)
                 except Exception as error:  # worker loop: it goes to its caller
+                    if len(jobs) == 1:
+                        raise
                     if not connection.in_transaction() or connection.invalidated or _is_fault(error):
                         raise
                     job.prepared = []
