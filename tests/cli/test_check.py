@@ -123,11 +123,11 @@ def _fix(number: int, result: Mapping[str, Any] | None, **more: Any) -> dict[str
     return {**head, "verification": "Run the tests.", **more, **({"result": given} if given else {})}
 
 
-def _write_file(repo: Path, name: str, fixes: list[dict[str, Any]]) -> Path:
+def _write_file(repo: Path, name: str, fixes: list[dict[str, Any]], box: str = "incoming") -> Path:
     head = {"review_id": "001_signs", "component": "calc", "date": "2027-01-31", "assigned_to": "executor"}
     text = json.dumps({**head, "instructions": "Add a result to each fix.", "fixes": fixes}, indent=2)
-    write(repo, {f"orchestrator/incoming/{name}": text})
-    return repo / "orchestrator" / "incoming" / name
+    write(repo, {f"orchestrator/{box}/{name}": text})
+    return repo / "orchestrator" / box / name
 
 
 @pytest.fixture
@@ -158,9 +158,11 @@ def test_agents_work_on_a_file_and_their_claims_are_judged(supervised: Path) -> 
         _fix(n, None, fix=f"Keep it. SCRIPT:{json.dumps(script)}")
         for n, script in enumerate((honest, hollow, silent), 1)
     ]
-    file = _write_file(repo, "001_signs_fixes.json", fixes)
-    ran = proctor(repo, "fixes", "run", str(file), "--agent", "sim", "--wait", "90", "--json")
+    sent = _write_file(repo, "001_signs_fixes.json", fixes, "outgoing")
+    ran = proctor(repo, "fixes", "run", str(sent), "--agent", "sim", "--wait", "90", "--json")
     assert ran.returncode == 0, ran.stderr
+    file = repo / "orchestrator" / "incoming" / sent.name
+    assert not sent.exists()
     results = [fix["result"] for fix in json.loads(file.read_text())["fixes"]]
     assert [result["status"] for result in results] == ["FIXED", "FIXED", "FAILED"]
     assert all(result["simulated"] for result in results)

@@ -13,7 +13,8 @@ from proctor.config import load_settings
 from proctor.proof.judgement import Judgement, Word, exit_code_of
 from proctor.proof.kinds import Kind
 from proctor.proof.workbench import Wish, Workbench
-from proctor.sandbox.spec import Level
+from proctor.sandbox import probe
+from proctor.sandbox.spec import Level, LevelUnavailableError
 from tests.proof.repos import PATH, commit, git, new_repo, permits_for_proofs, write
 from tests.sandbox.conftest import need
 
@@ -279,3 +280,20 @@ def test_exit_codes_tell_the_worst() -> None:
     assert exit_code_of([Word.INCONCLUSIVE], needs_you=True) == 3
     assert exit_code_of([Word.PROVEN, Word.INCONCLUSIVE]) == 8
     assert exit_code_of([Word.PROVEN, Word.SHOWN, Word.NOT_APPLICABLE]) == 0
+
+
+async def test_without_a_sandbox_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proof commands may have been written by agents: below level 2 the judgement is open and says the cure."""
+
+    def nothing(required: Level, exact: Level | None = None) -> Level:
+        raise LevelUnavailableError(
+            wanted=2, found=1, why="bwrap is not installed", cure="Install bubblewrap."
+        )
+
+    monkeypatch.setattr(probe, "best_level", nothing)
+    mark = tmp_path / "ran"
+    found = await judged(tmp_path, MENDED, command=f"touch {mark}")
+    assert found.word is Word.INCONCLUSIVE
+    assert "Install bubblewrap" in found.reasons[0]
+    assert not found.legs
+    assert not mark.exists()

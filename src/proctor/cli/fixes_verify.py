@@ -181,6 +181,7 @@ def run(ctx: click.Context, file: str, agent: str | None, wait: int, as_json: bo
                 click.echo(f"fix {fix_id}: {task.status.value} by {task.agent or '-'}")
 
         job.follow(tasks, seconds=wait, tell=tell)
+        place = job.finish()
     finally:
         app.close()
     if as_json:

@@ -90,6 +90,18 @@ class FixRun:
             if left:
                 time.sleep(POLL_SECONDS)
 
+    def finish(self) -> Path:
+        """Let a file whose fixes all have a result appear among what came back; say where it is now."""
+        document = load_fix_file(self._file)
+        if self._file.parent.name != "outgoing" or any(fix.result is None for fix in document.fixes):
+            return self._file
+        target = self._file.parent.parent / "incoming" / self._file.name
+        target.parent.mkdir(exist_ok=True)
+        if target.exists():
+            return self._file  # never over another answer
+        self._file.rename(target)
+        return target
+
     def _write(self, fix_id: str, task: Task) -> None:
         result = self._answer(task)
         with _locked(self._file):

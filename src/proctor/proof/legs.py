@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from proctor import __version__
 from proctor.proof.plain import digest_text, head_of
 from proctor.proof.reading import Reading, merge_readings, read_run
 from proctor.proof.results import Context
@@ -170,6 +171,7 @@ class Legs:
 
     def _key(self, tree: str, commands: Sequence[str], extra: Mapping[str, str]) -> str:
         facts = [
+            __version__,
             tree,
             list(commands),
             sorted(extra.items()),

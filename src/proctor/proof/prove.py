@@ -25,6 +25,7 @@ from proctor.proof.runner import TRACER
 from proctor.proof.selection import select
 from proctor.proof.settings import ProofSettings
 from proctor.proof.subject import Parts, Subject, judges_in, parts_of
+from proctor.protocol.errors import RefusedError
 
 __all__ = ["Prover"]
 
@@ -71,7 +72,10 @@ class Prover:
     ) -> Judgement:
         """Judge a change whose evidence is the project's own tests."""
         state = await asyncio.to_thread(self._begin, subject, change, kind, kind_reason, tuple(commands))
-        word, reasons = await self._word(state)
+        try:
+            word, reasons = await self._word(state)
+        except RefusedError as error:
+            word, reasons = Word.INCONCLUSIVE, [f"not run: {error}"]
         findings = await self._doubted(state, word, findings)
         word, reasons, needs_you = _weighed(word, reasons, findings)
         return Judgement(

@@ -95,7 +95,11 @@ class Runner:
         self.trees = trees
         self.surroundings = surroundings
         self._permits = permits
-        self.level = _level(level)
+        self._refusal: NotConfinedError | None = None
+        try:
+            self.level = _level(level)
+        except NotConfinedError as error:
+            self.level, self._refusal = Level.LIMITS, error
         self.placed = self.level is Level.BWRAP
         alternates = (f"{NEUTRAL}/objects", f"{NEUTRAL}/own") if self.placed else ()
         kind = "placed" if self.placed else "plain"
@@ -107,7 +111,12 @@ class Runner:
     async def run(
         self, tree: str, head: str, command: str, *, cwd: str = "", extra: Mapping[str, str] | None = None
     ) -> Run:
-        """Set the checkout up and run the command in it; a failing set-up is the result, with its own stage."""
+        """Set the checkout up and run the command in it; a failing set-up is the result, with its own stage.
+
+        Raises `NotConfinedError` where the machine has no sandbox: nothing is run then.
+        """
+        if self._refusal is not None:
+            raise self._refusal
         async with self._turn, self._checkout(tree, head) as checkout:
             lent = await asyncio.to_thread(self.lent, tree)
             out = checkout.path.parent / "out"
