@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from proctor.engine.plan_rows import PlanConflictError
 from proctor.engine.plans import PlanBusyError
+from proctor.engine.retention import Retention
+from proctor.gate.retention import prune_calls
 from proctor.protocol.errors import InvalidTransitionError, UsageError
 from proctor.protocol.failures import ErrorPropagation, FailureMode
 from proctor.protocol.limits import Limits
@@ -18,6 +21,7 @@ from proctor.protocol.plans import ExecutionContext, Plan, PlanStep
 from proctor.protocol.states import PlanState
 from proctor.store.database import Database
 from tests.engine.plan_world import PlanWorld, failure, step
+from tests.gate.world import KEY
 
 
 @pytest.fixture
@@ -208,8 +212,6 @@ async def test_a_no_is_a_failed_step_and_stays_one(world: PlanWorld) -> None:
 
 async def test_expired_question_leaves_the_plan_parked_until_it_is_resumed(world: PlanWorld) -> None:
     """After 24 hours it is neither yes nor no; resuming asks anew."""
-    from datetime import timedelta
-
     plan = Plan(goal="g", steps=(step("act"),), profile="enterprise")
     first = await world.again(plan)
     world.clock.ahead = timedelta(hours=25)
@@ -287,6 +289,26 @@ async def test_plan_brings_its_own_budget(world: PlanWorld) -> None:
     assert reasons == ["", "budget_exceeded:domain:engagement", "budget_exceeded:tool:ask_model"]
     assert result.budget_utilization["total"] == {"used": 1, "held": 0, "limit": 10, "percentage": 10.0}
     assert failure(result)["failure_mode"] == "policy_budget"
+
+
+async def test_upkeep_leaves_an_open_plan_its_budget_and_its_trace(world: PlanWorld) -> None:
+    """What was used before a wait still counts after it, and the trace of what waits is not pruned."""
+    plan = Plan(
+        goal="g",
+        steps=(step("look"), step("act"), step("look")),
+        profile="enterprise",
+        budget=Limits(calls=2),
+    )
+    parked = await world.again(plan)
+    prune_calls(world.database, older_than=world.clock.now() - timedelta(days=1))
+    later, place = world.clock.now() + timedelta(days=9), world.workspace
+    upkeep = Retention(world.database, world.writer, KEY, place / "wt", place / "at", later, keep=0)
+    await asyncio.to_thread(upkeep.collect)
+    assert world.trace()[0].event == "plan_created"
+    assert parked.approval_id is not None
+    world.answer(parked.approval_id)
+    done = await world.again(plan)
+    assert [one.reason for one in done.steps] == ["", "", "budget_exceeded:total"]
 
 
 async def test_spent_total_ends_the_plan_under_every_policy(world: PlanWorld) -> None:

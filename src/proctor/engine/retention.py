@@ -24,7 +24,7 @@ from proctor.protocol.errors import ProctorError, UnavailableError, UsageError
 from proctor.protocol.events import Draft
 from proctor.protocol.states import TASK
 from proctor.store.database import Database
-from proctor.store.tables import attempts, task_queue
+from proctor.store.tables import attempts, plans, task_queue
 from proctor.trace.retention import RETENTION_TRACE, prunable, prune
 from proctor.trace.writer import TraceWriter
 from proctor.workspace import worktree
@@ -248,6 +248,8 @@ class Retention:
         with self.database.read() as connection:
             spare = set(connection.execute(query).scalars())
             spare |= set(connection.execute(query.with_only_columns(task_queue.c.task_id)).scalars())
+            open_plans = sa.select(plans.c.trace_id).where(plans.c.completed_at.is_(None)).distinct()
+            spare |= set(connection.execute(open_plans).scalars())
         when: dict[str, Any] = {"older_than": self.older_than, "keep": self.keep, "spare": spare}
         done = prunable(self.database, **when) if self.dry_run else prune(self.database, self.key, **when)
         counts = [one.removed for one in done]

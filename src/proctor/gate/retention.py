@@ -39,7 +39,12 @@ def _unused(older_than: datetime) -> sa.ColumnElement[bool]:
     node = budget_nodes.c.node_id
     run = sa.func.coalesce(calls.c.session_id, calls.c.trace_id)
     sessions = sa.exists().where(node == sa.literal("session:").concat(run))
-    tasks = sa.exists().where(node == sa.literal("task:").concat(calls.c.task_id))
+    # An allowance bears the name of its plan, which its calls carry as their task; one of another kind may be anybody's.
+    own = sa.or_(
+        node == sa.literal("task:").concat(calls.c.task_id),
+        node == sa.literal("share:").concat(calls.c.task_id),
+    )
+    tasks = sa.or_(sa.exists().where(own), node.like("share:budget%"))
     day = sa.func.substr(node, sa.func.length(node) - 9)  # profile:NAME:YYYY-MM-DD
     old = sa.or_(
         sa.and_(budget_nodes.c.kind == "session", ~sessions),
