@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import secrets
 import threading
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from proctor.protocol.errors import RefusedError
 from proctor.protocol.events import ActorKind
@@ -71,8 +71,13 @@ class Permit:
     seal: str
 
     def __post_init__(self) -> None:
-        if not hmac.compare_digest(self.seal, _seal(*astuple(self)[:-1])):
+        if not hmac.compare_digest(self.seal, _seal(*_fields(self))):
             raise PermitForgedError(found=f"call {self.call_id} with a wrong seal")
+
+
+def _fields(permit: Permit) -> tuple[object, ...]:
+    """What is sealed: everything but the seal itself."""
+    return tuple([getattr(permit, name) for name in Permit.__slots__[:-1]])
 
 
 def _seal(*fields: object) -> str:
@@ -119,7 +124,7 @@ def redeem_permit(
 
 def _genuine(permit: Permit) -> bool:
     """Look again: fields can be altered behind a frozen class's back."""
-    return hmac.compare_digest(permit.seal, _seal(*astuple(permit)[:-1]))
+    return hmac.compare_digest(permit.seal, _seal(*_fields(permit)))
 
 
 def _spend(permit: Permit, now: float) -> None:

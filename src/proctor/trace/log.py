@@ -14,6 +14,7 @@ from pydantic_core import to_json
 
 from proctor.protocol.errors import IntegrityError
 from proctor.protocol.events import Draft, Event
+from proctor.store.quick import drive
 from proctor.trace.chain import GENESIS, LOG, Head, link, sum_seals
 from proctor.trace.rows import COLUMNS, Prepared, Redacts, build, prepare
 
@@ -64,16 +65,18 @@ def append_prepared(
     _seal(log, heads, before, key)
     dialect = connection.dialect.name
     try:
-        connection.exec_driver_sql(_INSERT[dialect], rows)
+        drive(connection, _INSERT[dialect], rows, many=True)
     except sa.exc.IntegrityError as error:
         raise _collision(heads) from error
     sealed = [*heads.values(), log]
-    connection.exec_driver_sql(
+    drive(
+        connection,
         _UPSERT[dialect],
         [(h.trace_id, h.first_seq, h.last_seq, h.count, h.hash, h.mac, h.started) for h in sealed],
+        many=True,
     )
     if dialect == "postgresql":
-        connection.exec_driver_sql("SELECT pg_notify(%s, %s)", (CHANNEL, str(log.last_seq)))
+        drive(connection, "SELECT pg_notify(%s, %s)", (CHANNEL, str(log.last_seq)))
     return events
 
 
@@ -117,7 +120,7 @@ def _collision(heads: Iterable[str]) -> IntegrityError:
 def lock_log(connection: sa.Connection, key: bytes) -> Head:
     """Take the lock that orders all writers and say where the log stands; refuses a head not ours."""
     lock = " FOR UPDATE" if connection.dialect.name == "postgresql" else ""
-    row = connection.exec_driver_sql(_LOG_HEAD + lock).fetchone()
+    row = drive(connection, _LOG_HEAD + lock).fetchone()
     if row is None:
         first = Head(LOG, 1, 0, 0, GENESIS, b"", 0)
         values = {**_as_dict(first), "mac": first.seal(key)}
@@ -156,7 +159,7 @@ def read_heads(connection: sa.Connection, names: set[str], key: bytes) -> dict[s
     """The heads of some traces, each checked for our seal; a trace without events has none."""
     dialect = connection.dialect.name
     wanted: Callable[[list[str]], Any] = _as_json if dialect == "sqlite" else list
-    found = connection.exec_driver_sql(_HEADS[dialect], (wanted(sorted(names)),)).fetchall()
+    found = drive(connection, _HEADS[dialect], (wanted(sorted(names)),)).fetchall()
     heads = {row[0]: _head(row) for row in found}
     for head in heads.values():
         head.check(key)
