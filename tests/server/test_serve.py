@@ -150,6 +150,7 @@ def test_serve_takes_the_place_of_the_background_and_not_of_another_server(
     assert one.process.wait(30) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [

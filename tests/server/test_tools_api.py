@@ -208,7 +208,7 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(path=PATHS, body=JSON | st.dictionaries(WORDS, JSON, max_size=3))
 def test_no_body_is_a_defect(door: Door, path: str, body: Any) -> None:
     """Whatever is sent, the answer is not 500 and is JSON."""
@@ -217,7 +217,7 @@ def test_no_body_is_a_defect(door: Door, path: str, body: Any) -> None:
     assert answer.json() is not None
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(segment=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=70), prefix=st.sampled_from([
     "/api/tools/", "/api/calls/", "/api/agents/trace/", "/api/agents/budget/", "/api/approvals/", "/api/plans/",
     "/api/v1/agents/", "/api/v1/agents/tasks/", "/api/v1/solace-orch/orchestrate/request/",

@@ -178,6 +178,34 @@ async def test_slow_viewer_loses_nothing(sqlite_path: Any, monkeypatch: pytest.M
     database.close()
 
 
+async def test_log_that_is_away_is_waited_for(sqlite_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that cannot be read for a while loses no viewer and no event."""
+    from proctor.protocol.errors import StoreUnavailableError
+    from proctor.store.database import sqlite_url
+
+    monkeypatch.setattr(hub_module, "_AGAIN", 0.05)
+    database = Database(sqlite_url(sqlite_path))
+    away = threading.Event()
+
+    def found() -> Database:
+        if away.is_set():
+            away.clear()
+            raise StoreUnavailableError(place="here", reason="it is away", cure="Wait.")
+        return database
+
+    hub = Hub(found)
+    with TraceWriter(database, key=KEY, redactor=REDACTOR) as writer:
+        async with asyncio.TaskGroup() as group:
+            viewer = await hub.join()
+            away.set()
+            group.create_task(hub.run())
+            await writer.append_async([Draft("t", "note", details={"n": 5})])
+            assert await _collect(viewer, 1) == [5]
+            assert not away.is_set()
+            hub.close()
+    database.close()
+
+
 async def test_hub_rests_when_nobody_watches_and_begins_anew(sqlite_path: Any) -> None:
     """Between two viewers the log moves on; the second still gets exactly what comes after its place."""
     from proctor.store.database import sqlite_url

@@ -67,7 +67,11 @@ class Access:
         given = presented_token(scope)
         if given is None:
             raise NotHumanError(reason="no token was shown", token_file=self.token_file)
-        return human_with_token(given, token_file=self.token_file, name=name)
+        try:
+            return human_with_token(given, token_file=self.token_file, name=name)
+        except OSError as error:
+            reason = f"the token cannot be read: {error.strerror}"
+            raise NotHumanError(reason=reason, token_file=self.token_file) from error
 
     # ── where it comes from ───────────────────────────────────────────────────────────────────────────────────────
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import sqlalchemy as sa
 from loguru import logger
 from pydantic_core import to_json
 
@@ -146,7 +147,7 @@ class Hub:
             await self._wanted.wait()
             try:
                 await self._live()
-            except ProctorError as error:
+            except (ProctorError, sa.exc.SQLAlchemyError) as error:
                 logger.warning("the log cannot be read, trying again: {}", error)
                 await asyncio.sleep(_AGAIN)
 

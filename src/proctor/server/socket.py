@@ -206,8 +206,16 @@ class _Connection:
         return marked({"type": "command_started", "job_id": job}, request)
 
     async def _follow(self, request: Asked, job: str, trace_id: str) -> None:
-        """Pass on what the trace says of a background command, until its end."""
+        """Pass on what the trace says of a background command, until its end; trouble is said, the command goes on."""
         self._followed += 1
+        try:
+            await self._pass_on(request, job, trace_id)
+        except ProctorError as error:
+            await self.say(error_frame(f"{job} cannot be followed: {error}", request))
+        finally:
+            self._followed -= 1
+
+    async def _pass_on(self, request: Asked, job: str, trace_id: str) -> None:
         viewer = await self._front.hub.join(trace_id=trace_id, after=0)
         try:
             while lines := await viewer.next():
@@ -219,7 +227,6 @@ class _Connection:
                     if frame is not None and event["event"] == "command_ended":
                         return
         finally:
-            self._followed -= 1
             viewer.close()
 
 

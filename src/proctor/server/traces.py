@@ -84,8 +84,12 @@ async def _show(viewer: Viewer, send: Send) -> None:
         while lines := await viewer.next():
             for line in lines:
                 await send({"type": "websocket.send", "text": line.text})
+        await send({"type": "websocket.close", "code": 1001})
     except OSError:
         return
+    except ProctorError as error:
+        # The viewer comes back with the last place it has seen and misses nothing.
+        await send({"type": "websocket.close", "code": 1011, "reason": str(error)[:120]})
 
 
 async def _listen(viewer: Viewer, receive: Receive, send: Send) -> None:
@@ -164,6 +168,8 @@ async def _events(viewer: Viewer) -> AsyncIterator[bytes]:
         while not viewer.closed:
             lines = await viewer.next(BEAT_SECONDS)
             yield _chunk(lines) if lines else b": beat\n\n"
+    except ProctorError as error:
+        yield f": {str(error)[:200]}\n\n".encode()  # the browser comes back with its Last-Event-ID
     finally:
         viewer.close()
 
