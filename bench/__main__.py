@@ -34,7 +34,12 @@ BENCHMARKS: dict[str, tuple[str, str, float, str]] = {
     "policy": ("bench.policy", "run", 3, "one command line read and judged; the worst texts within the cap"),
     "sandbox": ("bench.sandbox", "run", 50, "what confinement adds to a short command"),
     "gate": ("bench.gate", "run", 1.0, "gate and durable trace around nothing, beside a LangGraph node"),
-    "hollow": ("bench.hollow", "run", 1.0, "hollow and honest changes: what is accepted, beside the usual gate"),
+    "hollow": (
+        "bench.hollow",
+        "run",
+        1.0,
+        "hollow and honest changes: what is accepted, beside the usual gate",
+    ),
 }
 
 

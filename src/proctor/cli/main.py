@@ -53,7 +53,12 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "status": ("proctor.cli.status", "status", "What needs you, what runs, what has finished.", "Watch"),
     "cost": ("proctor.cli.cost", "cost", "What was used: calls, tokens, money, time.", "Watch"),
     "trace": ("proctor.cli.trace", "trace", "Read, follow, verify and export the trace.", "Watch"),
-    "check": ("proctor.cli.check", "check", "What of a change is proven, what is not, what is hollow.", "Finish"),
+    "check": (
+        "proctor.cli.check",
+        "check",
+        "What of a change is proven, what is not, what is hollow.",
+        "Finish",
+    ),
     "receipt": ("proctor.cli.receipt", "receipt", "Show a receipt, or run it again and compare.", "Finish"),
     "prove": ("proctor.cli.receipt", "prove", "Run a receipt again; `receipt verify` in one word.", "Finish"),
     "backup": (

@@ -186,7 +186,9 @@ class Settings:
     )
     standards: RawTable = field(
         default_factory=RawTable,
-        metadata=_raw("Code standards that `proctor standards check` holds files to (docs/howto/fix-files.md)."),
+        metadata=_raw(
+            "Code standards that `proctor standards check` holds files to (docs/howto/fix-files.md)."
+        ),
     )
     secrets: tuple[str, ...] = field(default=(), repr=False)
     environ: Mapping[str, str] = field(default_factory=_empty, repr=False)
