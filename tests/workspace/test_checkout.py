@@ -85,6 +85,17 @@ def test_a_used_checkout_becomes_exactly_the_next_tree(pool: CheckoutPool, trees
         assert expected["src/a.py"] == b"new\r\n"
 
 
+def test_a_warm_checkout_writes_only_what_differs(pool: CheckoutPool, trees: Trees) -> None:
+    """Files that are the same in both trees keep their inode: taking a slot again costs no second checkout."""
+    old, new = trees.tree("HEAD~1"), trees.tree("HEAD")
+    kept = []
+    for tree, rev in ((new, "HEAD"), (new, "HEAD"), (old, "HEAD~1")):
+        with pool.hold(tree, trees.commit(rev)) as checkout:
+            kept.append((checkout.path / ".gitignore").stat().st_ino)
+            (checkout.path / "made.log").write_text("x")
+    assert len(set(kept)) == 1
+
+
 def test_a_checkout_that_was_deleted_whole_is_made_anew(pool: CheckoutPool, trees: Trees) -> None:
     """Neither an empty slot nor a broken index stays broken."""
     tree, head = trees.tree("HEAD"), trees.commit("HEAD")

@@ -145,9 +145,8 @@ class CheckoutPool:
         if not fresh:
             git("clean", "-ffdxq")
         git("read-tree", "--reset", "-u", tree, env=_LOG)
-        return fresh or not git(
-            "status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignored", env=_LOG
-        )
+        # Neither a tracked file that differs nor any other file, ignored or not.
+        return fresh or not (git("diff-files", "--name-only", "-z") or git("ls-files", "--others", "-z"))
 
     def _hide_git(self, place: Path, files: Path) -> None:
         """Remove what the last command saw and perhaps changed; make our own if it is not there yet."""
