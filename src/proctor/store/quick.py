@@ -80,10 +80,9 @@ class _Form:
 
     def rows(self, cursor: Any) -> list[Row]:
         """The rows of a cursor by their columns' names."""
-        found = cursor.fetchall()
-        if found and self._results is None:
-            self._results = self._readers(getattr(cursor, "context", cursor))
-        return [self._row(one) for one in found]
+        if self._results is None:  # before the rows: a cursor at its end may know no types any more
+            self._results = self._readers(cursor.cursor if isinstance(cursor, sa.CursorResult) else cursor)
+        return [self._row(one) for one in cursor.fetchall()]
 
     def _row(self, found: Sequence[Any]) -> Row:
         return {
@@ -93,7 +92,7 @@ class _Form:
 
     def _readers(self, cursor: Any) -> list[tuple[str, _Process | None]]:
         """How each column is read; that may depend on the driver's own type of it."""
-        kinds = [one[1] for one in getattr(cursor, "cursor", cursor).description]
+        kinds = [one[1] for one in cursor.description]
         return [
             (column.name, _reader(column.type, self._dialect, kind))
             for column, kind in zip(self._columns, kinds, strict=True)
