@@ -6,6 +6,7 @@ Started through a fork server that has imported everything, so that hundreds of 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -86,6 +87,7 @@ def kill(process: BaseProcess) -> None:
 
 
 def _main(order: Order) -> None:
+    faulthandler.register(signal.SIGUSR1)
     asyncio.run(_execute(order))
 
 

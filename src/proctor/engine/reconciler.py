@@ -69,7 +69,10 @@ class Reconciler:
             await self._take_over()
             await self._expire()
             await self._requeue_lost()
-        return await self._hand_over(full=full)
+        handed = await self._hand_over(full=full)
+        if not handed and self._runtime.crowded:
+            await self._runtime.wake()
+        return handed
 
     async def _hand_over(self, *, full: bool) -> int:
         workspaces = await asyncio.to_thread(self._workspaces_that_wait, full)

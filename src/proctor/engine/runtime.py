@@ -40,6 +40,14 @@ POLL_SECONDS = 0.25
 MAX_THREADS = 48
 ADVISORY_LOCK = 7_283_665_142
 LAUNCH_SECONDS = 60.0
+# Rows are few and small: a cache of half a megabyte per connection is plenty.
+SQLITE = (
+    "busy_timeout=30000",
+    "foreign_keys=ON",
+    "journal_mode=WAL",
+    "synchronous=NORMAL",
+    "cache_size=-512",
+)
 IDLE_SETTING = f"idle_in_transaction_session_timeout={IDLE_SECONDS}s"
 # A long-lived task may be taken over many times; giving up is our decision, not DBOS's.
 MAX_RECOVERIES = 1_000_000
@@ -96,7 +104,7 @@ def engine_database(url: str, *, pool_size: int = 20) -> sa.Engine:
     @sa.event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: Any) -> None:
         connection.isolation_level = "IMMEDIATE"
-        for pragma in ("busy_timeout=30000", "foreign_keys=ON", "journal_mode=WAL", "synchronous=NORMAL"):
+        for pragma in SQLITE:
             connection.execute(f"PRAGMA {pragma}")
         if sqlite3.sqlite_version_info < (3, 42):
             # DBOS picks unixepoch('subsec') by the Python version; SQLite before 3.42 does not know 'subsec'.
@@ -177,7 +185,23 @@ class Runtime:
         self._engine: sa.Engine | None = None
         self._queue: Queue | None = None
         self._file: tuple[int, int] | None = None
-        _handler[:] = [handler]
+        self._handle = handler
+        self._over: set[str] = set()
+        self.crowded = False
+        """Whether the last look into the queue had to leave something there."""
+        _handler[:] = [self._run]
+
+    async def _run(self, task_id: str, attempt: int) -> str:
+        try:
+            return await self._handle(task_id, attempt)
+        finally:
+            self._over.add(Job(task_id, attempt).workflow_id)
+
+    def _busy(self, dbos: DBOS) -> int:
+        """How many attempts run here; those whose end DBOS is still writing down make room already."""
+        active = dbos._active_workflows_set.activeList()
+        self._over.intersection_update(active)
+        return len(active) - len(self._over)
 
     async def start(self) -> None:
         """Launch DBOS. The executor id is unique: two processes with one id steal each other's work."""
@@ -244,11 +268,11 @@ class Runtime:
         dbos = _get_dbos_instance()
         if self._queue is None:
             return
-        owner = generate_uuid()
-        running = dbos._active_workflows_set.count_for_queue(QUEUE)
+        owner, busy = generate_uuid(), self._busy(dbos)
         claimed, _ = dbos._sys_db.start_queued_workflows(
-            self._queue, GlobalParams.executor_id, GlobalParams.app_version, None, running, owner_xid=owner
+            self._queue, GlobalParams.executor_id, GlobalParams.app_version, None, busy, owner_xid=owner
         )
+        self.crowded = busy + len(claimed) >= self.workers
         for status in dbos._sys_db.get_workflow_statuses(claimed):
             try:
                 execute_dequeued_workflow(dbos, status, owner)
