@@ -10,7 +10,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,32 +93,27 @@ class Scanner:
 
     def _by_git(self, place: Path) -> Listing | None:
         """Ask git; None when it does not answer, so that the walk takes over."""
-        removed = _start(place, "ls-files", "-z", "-d")
-        if removed is None:
-            return None
         shown = _start(place, "ls-files", "-z", "-c", "-o", "--exclude-standard")
         names, cut = _read(shown, self._cap, self._seconds)
-        gone, _cut = _read(removed, self._cap, self._seconds)
-        if names is None or gone is None:
+        if names is None:
             return None
-        paths = set(names).difference(gone)
-        nested = sorted(path for path in paths if path.endswith("/"))
+        paths, nested = _there(str(place), names)
         nested += _submodules(place, paths)
         for name in nested:
-            paths.discard(name)
+            paths.pop(name, None)
             below = self._list(place / name)
-            paths.update(f"{name.rstrip('/')}/{path}" for path in below.paths)
+            paths.update(dict.fromkeys(f"{name.rstrip('/')}/{path}" for path in below.paths))
             cut = cut or below.truncated
         return _listing(paths, cut, self._cap, "git")
 
     def _by_walk(self, place: Path) -> Listing:
         walk = _Walk(place, IgnoreRules(self._ignores), self._cap, time.monotonic() + self._seconds)
-        paths = set(walk.run())
-        listing = _listing(paths, walk.cut, self._cap, "walk")
+        found = list(walk.run())
+        listing = _listing(found, walk.cut, self._cap, "walk")
         return Listing(listing.paths, listing.truncated, "walk", tuple(sorted(walk.unreadable)))
 
 
-def _listing(paths: set[str], cut: bool, cap: int, by: str) -> Listing:
+def _listing(paths: Iterable[str], cut: bool, cap: int, by: str) -> Listing:
     ordered = sorted(paths)
     return Listing(tuple(ordered[:cap]), cut or len(ordered) > cap, by)
 
@@ -223,7 +218,34 @@ def _read(process: subprocess.Popen[bytes] | None, cap: int, seconds: float) -> 
     return os.fsdecode(b"".join(parts)).split("\0")[:-1], cut
 
 
-def _submodules(place: Path, paths: set[str]) -> list[str]:
+def _there(place: str, names: list[str]) -> tuple[dict[str, None], list[str]]:
+    """Leave out what git knows and nobody has any more; a look at each directory is cheaper than one at each file.
+
+    In git's order, which is nearly ours, and apart the repositories inside, which git names with a slash.
+    """
+    paths: dict[str, None] = {}
+    nested: list[str] = []
+    last, inside = None, frozenset[str]()
+    for path in names:
+        folder, _, name = path.rpartition("/")
+        if not name:
+            nested.append(path)
+            continue
+        if folder != last:
+            last, inside = folder, _names(f"{place}/{folder}")
+        if name in inside:
+            paths[path] = None
+    return paths, sorted(nested)
+
+
+def _names(folder: str) -> frozenset[str]:
+    try:
+        return frozenset(os.listdir(folder))  # noqa: PTH208 - names are all that is wanted
+    except OSError:
+        return frozenset()
+
+
+def _submodules(place: Path, paths: Container[str]) -> list[str]:
     """Submodules stand in the index as one name; only a repository that has some is asked for them."""
     if ".gitmodules" not in paths:
         return []
@@ -236,8 +258,8 @@ def _stamp(place: Path, listing: Listing) -> Stamp:
     """What must not have changed for a kept listing to be given again."""
     root = _git_root(place)
     watched = {path.rpartition("/")[0] for path in listing.paths}
-    watched |= {path for path in listing.paths if path.endswith(".gitignore")}
-    places = [str(place / name) for name in watched] + [str(place)]
+    places = [f"{place}/{name}" for name in watched] + [str(place)]
+    places += [f"{name}/.gitignore" for name in places]
     if root is not None:
         places += [str(root / ".git" / name) for name in ("index", "HEAD", "info/exclude")]
     rows = []
