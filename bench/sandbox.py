@@ -30,9 +30,11 @@ def run(rounds: int = 50) -> dict[str, Any]:
     rounds = max(5, rounds)
     levels = {f"level_{level}": _beside(Level(level), rounds) for level in _levels()}
     best = int(probe.probe().level)
+    ratio = levels[f"level_{best}"]["vs_plain_spawn"]
     return {
         "best_level": best,
-        "confined_vs_plain_spawn": levels[f"level_{best}"]["vs_plain_spawn"],
+        "confined_vs_plain_spawn": ratio,
+        "met": ratio <= LIMITS["confined_vs_plain_spawn"],
         "confined_vs_bare_spawn": levels[f"level_{best}"]["vs_bare_spawn"],
         "levels": levels,
         "rounds": rounds,

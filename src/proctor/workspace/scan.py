@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from proctor.config import environment
@@ -39,6 +39,8 @@ class Listing:
     truncated: bool
     by: str
     unreadable: tuple[str, ...] = ()
+    folders: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    """The directories that were looked into, each without a slash at its end."""
 
 
 @dataclass(frozen=True)
@@ -97,20 +99,22 @@ class Scanner:
         names, cut = _read(shown, self._cap, self._seconds)
         if names is None:
             return None
-        paths, nested = _there(str(place), names)
+        paths, nested, folders = _there(str(place), names)
         nested += _submodules(place, paths)
         for name in nested:
             paths.pop(name, None)
             below = self._list(place / name)
             paths.update(dict.fromkeys(f"{name.rstrip('/')}/{path}" for path in below.paths))
+            folders.update(f"{name.rstrip('/')}/{folder}" for folder in below.folders)
             cut = cut or below.truncated
-        return _listing(paths, cut, self._cap, "git")
+        listing = _listing(paths, cut, self._cap, "git")
+        return replace(listing, folders=frozenset(folders))
 
     def _by_walk(self, place: Path) -> Listing:
         walk = _Walk(place, IgnoreRules(self._ignores), self._cap, time.monotonic() + self._seconds)
         found = list(walk.run())
         listing = _listing(found, walk.cut, self._cap, "walk")
-        return Listing(listing.paths, listing.truncated, "walk", tuple(sorted(walk.unreadable)))
+        return replace(listing, unreadable=tuple(sorted(walk.unreadable)), folders=frozenset(walk.folders))
 
 
 def _listing(paths: Iterable[str], cut: bool, cap: int, by: str) -> Listing:
@@ -128,12 +132,14 @@ class _Walk:
         self._deadline = deadline
         self.cut = False
         self.unreadable: list[str] = []
+        self.folders: list[str] = []
 
     def run(self) -> Iterator[str]:
         """Give the paths, at most the cap and one more."""
         given = 0
         while self._stack:
             prefix, rules = self._stack.pop()
+            self.folders.append(prefix.rstrip("/"))
             for path in self._folder(prefix, rules):
                 given += 1
                 yield path
@@ -218,13 +224,14 @@ def _read(process: subprocess.Popen[bytes] | None, cap: int, seconds: float) -> 
     return os.fsdecode(b"".join(parts)).split("\0")[:-1], cut
 
 
-def _there(place: str, names: list[str]) -> tuple[dict[str, None], list[str]]:
+def _there(place: str, names: list[str]) -> tuple[dict[str, None], list[str], set[str]]:
     """Leave out what git knows and nobody has any more; a look at each directory is cheaper than one at each file.
 
-    In git's order, which is nearly ours, and apart the repositories inside, which git names with a slash.
+    In git's order, which is nearly ours; apart the repositories inside, which git names with a slash, and the directories.
     """
     paths: dict[str, None] = {}
     nested: list[str] = []
+    folders: set[str] = set()
     last, inside = None, frozenset[str]()
     for path in names:
         folder, _, name = path.rpartition("/")
@@ -233,9 +240,10 @@ def _there(place: str, names: list[str]) -> tuple[dict[str, None], list[str]]:
             continue
         if folder != last:
             last, inside = folder, _names(f"{place}/{folder}")
+            folders.add(folder)
         if name in inside:
             paths[path] = None
-    return paths, sorted(nested)
+    return paths, sorted(nested), folders
 
 
 def _names(folder: str) -> frozenset[str]:
@@ -257,8 +265,7 @@ def _submodules(place: Path, paths: Container[str]) -> list[str]:
 def _stamp(place: Path, listing: Listing) -> Stamp:
     """What must not have changed for a kept listing to be given again."""
     root = _git_root(place)
-    watched = {path.rpartition("/")[0] for path in listing.paths}
-    places = [f"{place}/{name}" for name in watched] + [str(place)]
+    places = [f"{place}/{name}" for name in listing.folders] + [str(place)]
     places += [f"{name}/.gitignore" for name in places]
     if root is not None:
         places += [str(root / ".git" / name) for name in ("index", "HEAD", "info/exclude")]
