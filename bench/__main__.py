@@ -32,8 +32,15 @@ BENCHMARKS: dict[str, tuple[str, str, float, str]] = {
     "status": ("bench.status", "run", 1.0, "`proctor status` on 10,000 tasks and 1,000,000 events"),
     "backup": ("bench.backup", "run", 5_000, "backup and restore against cp, restic and borg"),
     "policy": ("bench.policy", "run", 3, "one command line read and judged; the worst texts within the cap"),
+    "engine": (
+        "bench.engine",
+        "run",
+        1000,
+        "no-op tasks against bare DBOS, idle start, takeover, parked questions",
+    ),
     "sandbox": ("bench.sandbox", "run", 50, "what confinement adds to a short command"),
     "gate": ("bench.gate", "run", 1.0, "gate and durable trace around nothing, beside a LangGraph node"),
+    "proof": ("bench.proof", "run", 3_000, "what a proof costs beyond its commands, cold and warm"),
     "hollow": (
         "bench.hollow",
         "run",

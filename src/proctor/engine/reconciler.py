@@ -65,11 +65,13 @@ class Reconciler:
         """One pass; the number of jobs handed over. A full one also mends what crashes left."""
         await self._cancel_requested()
         await self._questions.look()
+        # First what is plainly ready: a new task does not wait for the mending.
+        handed = await self._hand_over(full=False)
         if full:
             await self._take_over()
             await self._expire()
             await self._requeue_lost()
-        handed = await self._hand_over(full=full)
+            handed += await self._hand_over(full=True)
         if not handed and self._runtime.crowded:
             await self._runtime.wake()
         return handed
