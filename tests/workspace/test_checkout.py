@@ -110,10 +110,11 @@ def test_a_checkout_that_was_deleted_whole_is_made_anew(pool: CheckoutPool, tree
 
 
 def test_a_checkout_has_its_own_git_with_history_and_no_way_back(
-    pool: CheckoutPool, trees: Trees, repo: Path
+    trees: Trees, repo: Path, tmp_path: Path
 ) -> None:
     """Log, tags and status work; commits and settings made there do not reach the repository."""
     git(repo, "tag", "v1")
+    pool = CheckoutPool(trees, tmp_path / "cache" / "slots", slots=1)
     before = git(repo, "for-each-ref")
     with pool.hold(trees.tree("v1"), trees.commit("v1")) as checkout:
         assert git(checkout.path, "log", "--format=%s") == "second\nfirst"

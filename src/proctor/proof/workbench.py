@@ -31,7 +31,7 @@ from proctor.proof.symbols import added_symbols
 from proctor.proof.verify import FixJudgement, FixVerifier
 from proctor.protocol.ids import new_id
 from proctor.sandbox.spec import Level
-from proctor.workspace.detect import detect
+from proctor.workspace.detect import detect, detect_base_branch
 from proctor.workspace.trees import Trees
 from proctor.workspace.worktree import NotARepositoryError
 
@@ -135,9 +135,7 @@ class Workbench:
         partly.replace(place)
 
     def _look(self, wish: Wish) -> tuple[Subject, Change, Guess]:
-        branch = (
-            self.settings.project.base_branch or detect(self.trees.root, self.settings.environ).base_branch
-        )
+        branch = None if wish.base else self._base_branch()
         subject = find_subject(
             self.trees,
             wish.ref,
@@ -149,6 +147,10 @@ class Workbench:
         change = change_between(self.trees, subject.base_tree, subject.tree)
         guess = Guess(wish.kind, ASKED) if wish.kind else guess_kind(change.diff, subject.message)
         return subject, change, guess
+
+    def _base_branch(self) -> str | None:
+        named = self.settings.project.base_branch
+        return named or detect_base_branch(self.trees.root, self.settings.environ)
 
     def _legs(self, change: Change) -> Legs:
         context = Context(added_symbols(change), frozenset(file.path for file in change.diff.files))
@@ -206,7 +208,7 @@ class Workbench:
                 "uncommitted work", start, trees.tree(start), trees.commit("HEAD"), now, committed=False
             )
             return subject, True
-        branch = self.settings.project.base_branch or detect(trees.root, self.settings.environ).base_branch
+        branch = None if base else self._base_branch()
         subject = find_subject(trees, "HEAD", base=base, base_branch=branch)
         return subject, bool(subject.base)
 

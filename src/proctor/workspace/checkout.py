@@ -57,6 +57,8 @@ class CheckoutPool:
         self._alternates = tuple(alternates) or (str(trees.objects), str(trees.store))
         home.mkdir(parents=True, exist_ok=True)
         self._settings = self._kept_settings()
+        names = ("refs/heads", "refs/tags")
+        self._refs = trees.git("for-each-ref", "--format=%(objectname) %(refname)", *names)
 
     def _kept_settings(self) -> str:
         """The few settings of the repository that decide what a checked-out file looks like."""
@@ -146,7 +148,7 @@ class CheckoutPool:
             git("clean", "-ffdxq")
         git("read-tree", "--reset", "-u", tree, env=_LOG)
         # Neither a tracked file that differs nor any other file, ignored or not.
-        return fresh or not (git("diff-files", "--name-only", "-z") or git("ls-files", "--others", "-z"))
+        return fresh or not git("ls-files", "--modified", "--deleted", "--others", "-z")
 
     def _hide_git(self, place: Path, files: Path) -> None:
         """Remove what the last command saw and perhaps changed; make our own if it is not there yet."""
@@ -166,10 +168,7 @@ class CheckoutPool:
         shown = place / "files" / ".git"
         _git_directory(shown, self._settings, self._alternates)
         shutil.copyfile(place / "git" / "index", shown / "index")
-        listed = self._trees.git(
-            "for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags"
-        )
-        (shown / "packed-refs").write_text(listed + "\n", errors="surrogateescape")
+        (shown / "packed-refs").write_text(self._refs + "\n", errors="surrogateescape")
         (shown / "HEAD").write_text(f"{head}\n")
 
 

@@ -48,17 +48,14 @@ class Trees:
         if shadow:
             self._be_shadow(place)
             return
-        found = (
-            Git(place).run("rev-parse", "--path-format=absolute", "--show-toplevel")
-            if place.is_dir()
-            else None
-        )
+        asked = ("--show-toplevel", "--git-path", "objects", "--git-path", "index")
+        found = Git(place).run("rev-parse", "--path-format=absolute", *asked) if place.is_dir() else None
         if found is None or found.returncode != 0:
             raise NotARepositoryError(path=str(place))
-        self.root = Path(found.stdout.rstrip("\n")).resolve()
+        top, objects, index = found.stdout.rstrip("\n").split("\n")
+        self.root = Path(top).resolve()
         self.git = Git(self.root)
-        self.objects = Path(self._asked("--git-path", "objects"))
-        self._index = Path(self._asked("--git-path", "index"))
+        self.objects, self._index = Path(objects), Path(index)
 
     def _be_shadow(self, place: Path) -> None:
         directory = self.home / "shadow.git"
@@ -75,9 +72,6 @@ class Trees:
             f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in _WHO.items()
         }
         return self.git("commit-tree", tree, "-m", "as it is", env={**self.env, **who})
-
-    def _asked(self, *words: str) -> str:
-        return self.git("rev-parse", "--path-format=absolute", *words)
 
     @property
     def env(self) -> dict[str, str]:
