@@ -49,6 +49,7 @@ def proctor(repo: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_branch_is_judged_and_its_receipt_runs_again(repo: Path, tmp_path: Path) -> None:
     """Text, JSON, JUnit and Markdown say the same; the receipt comes to the same; nothing is left in the repository."""
     commit(repo, "fix: keep the sign", MENDED)
@@ -69,6 +70,7 @@ def test_a_branch_is_judged_and_its_receipt_runs_again(repo: Path, tmp_path: Pat
     assert proctor(repo, "prove", str(receipt)).returncode == 7
 
 
+@pytest.mark.slow
 def test_exit_codes_say_refuted_and_inconclusive(repo: Path) -> None:
     """A hollow change ends with 1, an unproven one with 8, a wrong revision with 2."""
     write(repo, {"calc.py": NEW})
@@ -186,6 +188,7 @@ def _script(path: str, repo: Path, **env: str) -> subprocess.CompletedProcess[st
     return subprocess.run(["bash", *words], cwd=repo, env=given, capture_output=True, text=True, timeout=110)
 
 
+@pytest.mark.slow
 def test_the_github_action_judges_a_pull_request(repo: Path, tmp_path: Path) -> None:
     """Summary and outputs are written; proven passes, refuted fails, and open only warns unless strict."""
     base = git(repo, "rev-parse", "HEAD")
@@ -208,6 +211,7 @@ def test_the_github_action_judges_a_pull_request(repo: Path, tmp_path: Path) -> 
     assert _script("github/check.sh", repo, **open_one, INPUT_STRICT="true").returncode == 8
 
 
+@pytest.mark.slow
 def test_the_pre_commit_hook_stops_only_what_is_refuted(repo: Path) -> None:
     """A staged hollow change is stopped, an unproven one is warned about, a missing Proctor never blocks."""
     write(repo, {"calc.py": OLD + "\n", "tests/test_calc.py": suite("double(2) == 4", "double(3) == 6")})

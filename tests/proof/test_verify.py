@@ -171,6 +171,7 @@ async def test_uncommitted_fixes_are_judged_against_head(tmp_path: Path) -> None
     assert "orchestrator" not in " ".join(found[0].judgement.subject.label)
 
 
+@pytest.mark.slow
 async def test_many_fixes_run_side_by_side_without_cross_talk(tmp_path: Path) -> None:
     """Forty fixes, half of them right; each command leaves a mark that no other may see."""
     names = [f"f{n}.txt" for n in range(40)]
