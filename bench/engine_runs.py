@@ -71,7 +71,7 @@ class House:
     """Our engine on given databases."""
 
     def __init__(self, url: str, engine_url: str, root: Path, *, ttl: float = 15.0) -> None:
-        self.database: Database = open_database(url)
+        self.database: Database = open_database(url, migrate=True)
         self.writer = TraceWriter(self.database, key=KEY, redactor=Redactor(key=KEY))
         self.tasks = Tasks(self.database, self.writer)
         self.book = Book(InstantDriver())
@@ -215,7 +215,7 @@ async def latency(url: str, engine_url: str, root: str, count: str) -> dict[str,
 async def takeover(url: str, engine_url: str, root: str) -> dict[str, Any]:
     """From kill -9 of an executor to the takeover of its attempt by one that already runs."""
     lease = 3.0
-    open_database(url).close()
+    open_database(url, migrate=True).close()
     code = "import sys; from bench.engine_runs import victim; victim(*sys.argv[1:])"
     command = [sys.executable, "-c", code, url, engine_url, root, str(lease)]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)

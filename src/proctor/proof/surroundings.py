@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,7 +73,13 @@ def surroundings_of(settings: Settings, *, seconds: float | None = None) -> Surr
         setup=settings.project.setup,
         services=settings.project.services,
         hidden=(*hidden, str(paths.cache_dir / "proof")),
-        readable=(*language_homes(home), *_programs(settings.environ.get("PATH", ""), home)),
+        # Our own interpreter too: commands may name it, and it may lie below /tmp, which is masked.
+        readable=(
+            *language_homes(home),
+            *_programs(settings.environ.get("PATH", ""), home),
+            sys.prefix,
+            sys.base_prefix,
+        ),
         limits=limits,
     )
 
