@@ -183,7 +183,8 @@ class Runner:
             ]
             env = {name: value.replace("{out}", f"{NEUTRAL}/out") for name, value in env.items()}
             argv = shell_argv(line, path=path)
-            return Spec(argv, cwd or str(root), env, placed=tuple(placed), **common)  # type: ignore[arg-type]
+            more = {"placed": tuple(placed), "readable": around.readable}
+            return Spec(argv, cwd or str(root), env, **more, **common)  # type: ignore[arg-type]
         here = str(checkout.path)
         _link_lent(root, checkout.path, lent)
         env = {name: _reroot(value.replace("{out}", str(out)), root, here) for name, value in env.items()}
