@@ -94,7 +94,7 @@ def _parked(place: Path, server: Any) -> dict[str, float]:
     from proctor.store.schema import open_database
 
     with _urls(place, server) as (url, engine_url, root):
-        open_database(url).close()
+        open_database(url, migrate=True).close()
         found = _process("tests.faults.parked", url, engine_url, str(root), "1000")
     few, many = found["few"], found["many"]
     return {

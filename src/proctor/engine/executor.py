@@ -30,7 +30,7 @@ from proctor.trace.writer import TraceWriter
 
 __all__ = ["Executor", "Parts"]
 
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.5
 FULL_SECONDS = 3.0
 CENSUS_SECONDS = 5.0
 READY_SECONDS = 30.0

@@ -34,6 +34,8 @@ __all__ = ["Reconciler"]
 # A row this long in the queue or in our name without anybody working on it is looked after.
 STALE = timedelta(seconds=5)
 BATCH = 500
+# Looked for more often than the rest is mended: an ended lease is noticed within a second.
+TAKEOVER_SECONDS = 0.5
 
 
 class Reconciler:
@@ -59,6 +61,7 @@ class Reconciler:
         self._questions = questions
         self._desk = desk
         self._clock = clock
+        self._next_takeover = 0.0
         self._stranded: frozenset[str] = frozenset()
 
     async def look(self, *, full: bool) -> int:
@@ -67,8 +70,9 @@ class Reconciler:
         await self._questions.look()
         # First what is plainly ready: a new task does not wait for the mending.
         handed = await self._hand_over(full=False)
-        if full:
+        if full or self._clock.monotonic() >= self._next_takeover:
             await self._take_over()
+        if full:
             await self._expire()
             await self._requeue_lost()
             handed += await self._hand_over(full=True)
@@ -121,6 +125,7 @@ class Reconciler:
 
     async def _take_over(self) -> None:
         """Put the work of dead executors back into the queue; DBOS's claim admits one runner."""
+        self._next_takeover = self._clock.monotonic() + TAKEOVER_SECONDS
         holders = await asyncio.to_thread(self._runtime.pending_executors)
         dead = await asyncio.to_thread(self._lease.dead, holders)
         if dead:
