@@ -18,9 +18,9 @@ __all__ = ["celery", "procrastinate"]
 HERE = Path(__file__).parents[1] / ".dev" / "bench-others"
 
 CELERY = """
-import json, subprocess, sys, time
+import json, os, subprocess, sys, time
 from celery import Celery
-address, count = sys.argv[1], int(sys.argv[2])
+address, count = os.environ["BENCH_REDIS"], int(os.environ["BENCH_COUNT"])
 app = Celery("noop", broker=address, backend=address)
 app.conf.task_acks_late = True
 @app.task(name="noop")
@@ -98,7 +98,8 @@ def celery(place: Path, _url: str, count: int) -> dict[str, Any]:
     options = ["--port", "0", "--unixsocket", str(address), "--dir", str(place), "--appendonly", "yes"]
     redis = subprocess.Popen([server, *options], stdout=subprocess.DEVNULL)
     try:
-        command = [str(python), "bench_celery.py", f"redis+socket://{address}", str(count)]
+        words = [f"BENCH_REDIS=redis+socket://{address}", f"BENCH_COUNT={count}"]
+        command = ["env", *words, str(python), "bench_celery.py"]
         found: dict[str, Any] = json.loads(_run(command, place, 300))
     finally:
         redis.terminate()
