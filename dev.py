@@ -20,8 +20,11 @@ VENV = ROOT / ".venv"
 WORK = ROOT / ".dev"
 REQUIREMENTS = ROOT / "requirements.txt"
 UV_VERSION = "0.13.7"
-# Left out by --quick: what needs real CLI agents or long waits. --soak adds the long fault runs.
+# Left out by --quick: PostgreSQL, real CLI agents, long waits, and the directories that kill, confine, prove or serve for
+# real (or that `check` runs). --soak adds the long fault runs.
 QUICK = "not slow and not agents and not soak"
+QUICK_NAMES = "not postgresql"
+QUICK_IGNORES = ("e2e", "faults", "hollow", "layers")
 FULL = "not soak"
 
 
@@ -179,6 +182,8 @@ def test(args: argparse.Namespace, rest: list[str]) -> int:
         else ["-n", str(os.cpu_count() or 2)]
     )
     where = [] if chosen else ["tests"]
+    if args.quick and not chosen:
+        where += ["-k", QUICK_NAMES, *(f"--ignore=tests/{name}" for name in QUICK_IGNORES)]
     return run(
         "python",
         "-m",
