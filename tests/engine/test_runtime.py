@@ -98,6 +98,25 @@ async def test_threads_are_capped_under_a_burst(house: House) -> None:
     assert most - before <= module.MAX_THREADS + 20
 
 
+@pytest.mark.parametrize("damage", ["half made", "not a database", "empty"])
+async def test_an_unusable_engine_database_is_put_aside(house: House, damage: str) -> None:
+    """Killed while DBOS made its tables, or damaged: begun anew from our own rows instead of failing for ever."""
+    if house.database.dialect != "sqlite":
+        return  # a server looks after its own files
+    path = house.root / "engine.db"
+    if damage == "half made":
+        with sqlite3.connect(path) as connection:
+            connection.execute("CREATE TABLE workflow_status (workflow_uuid TEXT)")
+        connection.close()
+    else:
+        path.write_bytes(b"no database at all" * 500 if damage == "not a database" else b"")
+    task = house.tasks.add(NewTask("x", agent="instant"))
+    async with house.running():
+        (ended,) = await house.ended(task.task_id)
+    assert ended.status is TaskState.COMPLETED
+    assert path.with_name("engine.db.broken").exists() is (damage != "empty")
+
+
 def test_the_sqlite_engine_is_wal_normal_and_knows_old_libraries(tmp_path: Path) -> None:
     """DBOS's default journal starves parallel writers; its unixepoch('subsec') needs SQLite 3.42."""
     engine = engine_database(f"sqlite:///{tmp_path}/engine.db")

@@ -167,6 +167,12 @@ def _status(dbos: DBOS, job: Job) -> Any:
     return status
 
 
+def _is_broken(error: sa.exc.DatabaseError) -> bool:
+    """Whether SQLite says that this file is not what it should be; a full disk or a lock is something else."""
+    code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+    return code in {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
 def _file_of(engine: sa.Engine) -> tuple[int, int] | None:
     """Which file an SQLite engine's path means now; None when there is none."""
     with contextlib.suppress(FileNotFoundError):
@@ -206,14 +212,43 @@ class Runtime:
     async def start(self) -> None:
         """Launch DBOS. The executor id is unique: two processes with one id steal each other's work."""
         _own_pool(asyncio.get_running_loop())
-        self._engine = engine_database(self._url)
-        dbos = DBOS(config=self._config(self._engine))
+        try:
+            self._engine = self._launch()
+        except sa.exc.DatabaseError as error:
+            if not _is_broken(error):
+                raise
+            self._engine = self._launch_anew(error)
+        self._queue = await asyncio.to_thread(self._register)
+
+    def _launch(self) -> sa.Engine:
+        engine = engine_database(self._url)
+        dbos = DBOS(config=self._config(engine))
         # DBOS would make its own pool the loop's default one, and end it under everybody else when it stops.
         dbos._configure_asyncio_thread_pool = _nothing  # type: ignore[method-assign]
-        with _alone(self._engine):
-            DBOS.launch()
-        self._queue = await asyncio.to_thread(self._register)
-        self._file = _file_of(self._engine) if self._engine.dialect.name == "sqlite" else None
+        with _alone(engine):
+            try:
+                DBOS.launch()
+            except BaseException:
+                DBOS.destroy()
+                engine.dispose()
+                raise
+            finally:
+                self._file = _file_of(engine) if engine.dialect.name == "sqlite" else None
+        return engine
+
+    def _launch_anew(self, reason: Exception) -> sa.Engine:
+        """Put a damaged or half-made file aside: DBOS does not make its tables at once, and our rows are enough."""
+        path = Path(str(sa.make_url(self._url).database))
+        logger.error("{} is unusable, beginning with a new one: {}", path, reason)
+        engine = engine_database(self._url)
+        with _alone(engine):
+            # Another process may have done it meanwhile; its new file stays.
+            if _file_of(engine) == self._file:
+                for end in ("-wal", "-shm"):
+                    path.with_name(path.name + end).unlink(missing_ok=True)
+                path.replace(path.with_name(path.name + ".broken"))
+        engine.dispose()
+        return self._launch()
 
     def _register(self) -> Queue:
         return DBOS.register_queue(
