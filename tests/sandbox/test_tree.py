@@ -148,7 +148,7 @@ from proctor.sandbox.spec import Level, Spec
 from proctor.testing.permits import permit_for_tests
 level = Level(int(sys.argv[2]))
 spec = Spec(tuple(sys.argv[4:]), sys.argv[3], {"PATH": "/usr/bin:/bin"}, writable=(sys.argv[3],),
-            readable=(sys.base_prefix,), level=level, level_required=level)
+            readable=(sys.base_prefix, sys.prefix), level=level, level_required=level)
 asyncio.run(run(spec, permit=permit_for_tests(), on_output=lambda *_: print("ready", flush=True)))
 """
 
