@@ -20,11 +20,27 @@ VENV = ROOT / ".venv"
 WORK = ROOT / ".dev"
 REQUIREMENTS = ROOT / "requirements.txt"
 UV_VERSION = "0.13.7"
-# Left out by --quick: PostgreSQL, real CLI agents, long waits, and the directories that kill, confine, prove or serve for
-# real (or that `check` runs). --soak adds the long fault runs.
+# --quick runs the ground only (words, settings, store, trace, commands) on SQLite, without long waits; give a directory to
+# run another room. --soak adds the long fault runs.
 QUICK = "not slow and not agents and not soak"
 QUICK_NAMES = "not postgresql"
-QUICK_IGNORES = ("e2e", "faults", "hollow", "layers")
+QUICK_IGNORES = [
+    "agents",
+    "compat",
+    "conformance",
+    "e2e",
+    "engine",
+    "faults",
+    "gate",
+    "hollow",
+    "integration",
+    "layers",
+    "proof",
+    "sandbox",
+    "server",
+    "tools",
+    "workspace",
+]
 FULL = "not soak"
 
 
