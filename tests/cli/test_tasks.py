@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -63,6 +64,46 @@ def test_a_task_goes_on_when_the_command_has_ended(repo: Path) -> None:
         ["git", "status", "--porcelain"], cwd=repo, capture_output=True, text=True, check=True, timeout=30
     )
     assert left.stdout == "?? mine.txt\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "code", "status"),
+    [('{"say":"well"}', 0, "completed"), ('{"fail":{}}', 1, "failed")],
+)
+def test_watching_ends_with_the_task_and_tells_how(repo: Path, script: str, code: int, status: str) -> None:
+    """Whoever watches sees every event up to the end; the exit code and the last line say how it ended."""
+    words = f'Go\nSCRIPT:{{"steps":[{script}]}}'
+    done = _run(repo, "tasks", "add", words, "--agent", "sim", "--retries", "0", "--watch", "--json")
+    *events, last = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (done.returncode, last["status"]) == (code, status), done.stderr
+    assert (events[0]["event"], events[-1]["event"]) == ("task_added", f"task_{status}")
+    again = _run(repo, "tasks", "watch", last["task_id"])
+    assert again.returncode == code
+    assert len(again.stdout.splitlines()) == len(events) + 1
+
+
+@pytest.mark.slow
+def test_leaving_a_watched_task_does_not_stop_it(repo: Path) -> None:
+    """Ctrl-C ends the watching only, and says how to come back."""
+    task = _json(repo, "tasks", "add", 'Go\nSCRIPT:{"steps":[{"run":"sleep 5"}]}', "--agent", "sim")[
+        "task_id"
+    ]
+    _until(lambda: _json(repo, "tasks", "show", task)["status"] == "in_progress")
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "proctor", "tasks", "watch", task],
+        cwd=repo,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert watching.stdout is not None
+    watching.stdout.readline()
+    watching.send_signal(signal.SIGINT)
+    _, said = watching.communicate(timeout=60)
+    assert watching.returncode == 130
+    assert f"proctor tasks watch {task}" in said
+    _until(lambda: _json(repo, "tasks", "show", task)["status"] == "completed")
 
 
 @pytest.mark.slow

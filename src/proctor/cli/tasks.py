@@ -43,6 +43,7 @@ def tasks(ctx: click.Context) -> None:
     "--retries", type=click.IntRange(0, 100), default=2, show_default=True, help="Tries after the first."
 )
 @click.option("--no-repository", is_flag=True, help="Work in an empty directory instead of a worktree.")
+@click.option("--watch", "-w", is_flag=True, help="Show what happens until it has ended or needs you.")
 @json_option
 def add(
     description: str,
@@ -55,10 +56,12 @@ def add(
     deadline: str | None,
     retries: int,
     no_repository: bool,
+    watch: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Add a task; it goes on when this command has ended, also when the terminal is closed."""
     from proctor.app import open_app
+    from proctor.cli.watching import watch_task
     from proctor.engine.client import ensure
     from proctor.engine.tasks import NewTask
 
@@ -80,12 +83,15 @@ def add(
         )
         task = app.tasks.add(new)
         ensure(app.settings)
+        if watch:
+            return watch_task(app, task.task_id, as_json=as_json)
     finally:
         app.close()
     if as_json:
         print_json(asdict(task))
     else:
-        click.echo(f"{task.task_id}  added. `proctor tasks show {task.task_id}` shows how it stands.")
+        click.echo(f"{task.task_id}  added. `proctor tasks watch {task.task_id}` shows how it goes on.")
+    return 0
 
 
 def _known_agent(app: App, name: str) -> str:
@@ -183,6 +189,24 @@ def show(task: str, as_json: bool) -> None:
         print_table(
             ("ATTEMPT", "AGENT", "OUTCOME", "TOKENS", "ERROR"), [_attempt(row) for row in detail.attempts]
         )
+
+
+@tasks.command("watch")
+@click.argument("task")
+@json_option
+def watch(task: str, as_json: bool) -> int:
+    """Show what happens to a task until it has ended or needs you; leaving does not stop it.
+
+    Exit code 0 when it completed, 1 when it failed or was cancelled, 3 when it needs you.
+    """
+    from proctor.app import open_app
+    from proctor.cli.watching import watch_task
+
+    app = open_app()
+    try:
+        return watch_task(app, task, as_json=as_json)
+    finally:
+        app.close()
 
 
 def _facts(task: Task) -> dict[str, object]:

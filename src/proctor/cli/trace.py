@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from proctor.cli.event_lines import clock, print_event
 from proctor.cli.output import json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from proctor.config import Settings
-    from proctor.protocol.events import Event
     from proctor.store.database import Database
 
 __all__ = ["trace"]
 
 EXIT_ALTERED = 7
-_TEXT = 100
 
 
 @contextmanager
@@ -148,7 +147,7 @@ def _list(database: Database, limit: int, as_json: bool) -> None:
         click.echo("There is no trace yet. `proctor demo` makes one.")
         return
     rows = [
-        (one.trace_id, _clock(one.started), one.events, one.status or "-", one.last_event or "pruned")
+        (one.trace_id, clock(one.started), one.events, one.status or "-", one.last_event or "pruned")
         for one in found
     ]
     print_table(("TRACE", "STARTED", "EVENTS", "STATUS", "LAST EVENT"), rows)
@@ -192,29 +191,9 @@ def _events(database: Database, name: str | None, limit: int, *, follow: bool, a
     if total > len(found) and not as_json:
         click.echo(f"… truncated: the newest {len(found)} of {total} events; --limit or --export shows more.")
     for event in found:
-        _print_event(event, as_json)
+        print_event(event, as_json)
     if follow:
         after = found[-1].seq if found else 0
         with Cursor(database, after, trace_id=name) as cursor:
             for event in cursor:
-                _print_event(event, as_json)
-
-
-def _print_event(event: Event, as_json: bool) -> None:
-    if as_json:
-        print_json(event.model_dump(mode="json"), line=True)
-        return
-    import json
-
-    text = json.dumps(event.details, ensure_ascii=False) if event.details else ""
-    text = text if len(text) <= _TEXT else text[: _TEXT - 1] + "…"
-    who = event.actor_name or event.actor.value
-    what = f"{event.event} {event.tool_name}" if event.tool_name else event.event
-    took = "" if event.duration_ms is None else f"  {event.duration_ms:.0f} ms"
-    click.echo(
-        f"{event.seq:>7}  {_clock(event.ts)}  {event.status.value:<7}  {who:<10}  {what}{took}  {text}".rstrip()
-    )
-
-
-def _clock(moment: Any) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S}"
+                print_event(event, as_json)
