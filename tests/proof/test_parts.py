@@ -16,7 +16,8 @@ from proctor.proof.chance import chance_in
 from proctor.proof.cover import Coverage, cover_environment, prepare_tracer, read_coverage
 from proctor.proof.dependencies import borrowed, dependency_facts
 from proctor.proof.plain import digest_text, head_of, plain_text
-from proctor.proof.report import as_junit, as_markdown, as_text
+from proctor.proof.report import as_junit, as_markdown
+from proctor.proof.screen import as_text
 from proctor.proof.selection import select
 from proctor.proof.subject import judges_in
 from proctor.proof.surroundings import Surroundings, with_services
@@ -174,3 +175,4 @@ def test_reports_survive_hostile_words() -> None:
     assert parsed.get("failures") == "1"
     assert "<script>" not in as_markdown([receipt]).split("<details>")[0]
     assert "refuted" in as_text(receipt)
+    assert "\x00" not in as_text(receipt)

@@ -72,13 +72,15 @@ def check(
     made, place, code = asyncio.run(_judge(wish, timeout, coverage))
     _write(made, junit, receipt)
     if as_json:
-        print_json({**made, "receipt": str(place)})
+        from proctor.proof.advice import next_step
+
+        print_json({**made, "receipt": str(place), "next": next_step(made)})
     elif markdown:
         from proctor.proof.report import as_markdown
 
         click.echo(as_markdown([made]))
     else:
-        from proctor.proof.report import as_text
+        from proctor.proof.screen import as_text
 
         click.echo(as_text(made))
         click.echo(f"\n  receipt: {place}")

@@ -26,7 +26,7 @@ def receipt() -> None:
 def show(file: Path, as_json: bool) -> None:
     """Show a receipt; one that was altered is refused."""
     from proctor.proof.receipt import load_receipt
-    from proctor.proof.report import as_text
+    from proctor.proof.screen import as_text
 
     found = load_receipt(file)
     if as_json:

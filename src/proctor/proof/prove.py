@@ -237,7 +237,7 @@ class Prover:
         if not state.parts.tests:
             same = "fail" if before.reading.failed else "pass"
             reason = f"no test tells before from after: the same ones {same} with and without the change"
-            return Word.INCONCLUSIVE, [reason, "add a test that fails without the change"]
+            return Word.INCONCLUSIVE, [reason]
         if told := await self._unnoticed(state):
             return told
         names = _some(state.parts.tests)

@@ -6,9 +6,10 @@ is weak; a missing file, a wrong command or a time-out is a broken environment a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from proctor.proof.results import Context, Outcome, Reason, read_results
 from proctor.proof.runner import Run
@@ -18,6 +19,11 @@ __all__ = ["RIGHT", "Reading", "merge_readings", "read_run"]
 
 #: Reasons for which a red run says something about the code.
 RIGHT = frozenset({Reason.ASSERTION, Reason.MISSING_SYMBOL})
+#: Runners that always name their tests or say how many ran; a red one without that never came to the tests.
+_RUNNERS: Final = re.compile(
+    r"(?:^|&&|;)\s*(?:\S*/)?(?:cargo (?:\S+ )*?(?:test|nextest)|go test|(?:python[\d.]* -m )?pytest"
+    r"|(?:npx )?(?:jest|vitest))\b[^|>]*$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,9 @@ def read_run(run: Run, context: Context) -> Reading:
     found = read_results(
         run.exit_code, run.stdout.text, run.stderr.text, report=report, timed_out=timed_out, context=context
     )
+    if found.form == "exit code" and found.reason is Reason.ASSERTION and _never_began(run):
+        words = f"the test runner never came to the tests: {found.evidence}"
+        found = replace(found, reason=Reason.INFRASTRUCTURE, evidence=words)
     return Reading(
         format=found.form,
         passed=frozenset(name for name, outcome in found.tests.items() if outcome is Outcome.PASSED),
@@ -122,6 +131,10 @@ def read_run(run: Run, context: Context) -> Reading:
         detail=found.evidence,
         whole=bool(found.tests) and found.names_all,
     )
+
+
+def _never_began(run: Run) -> bool:
+    return bool(_RUNNERS.search(run.command)) and bool((run.stdout.text + run.stderr.text).strip())
 
 
 def merge_readings(readings: Sequence[Reading]) -> Reading:

@@ -17,6 +17,7 @@ from proctor.config import Settings
 from proctor.proof.change import Change
 from proctor.proof.fixfile import FixDocument
 from proctor.proof.hollow import HollowFinding, find_hollow
+from proctor.proof.interpreter import with_python
 from proctor.proof.judgement import Judgement
 from proctor.proof.kinds import Guess, Kind, guess_kind, is_test_file, language_of
 from proctor.proof.legs import Legs
@@ -89,7 +90,8 @@ class Workbench:
 
     def test_commands(self) -> tuple[str, ...]:
         """The project's own test commands: as set, else as they can be told from its files."""
-        return self.settings.project.test or detect(self.trees.root, self.settings.environ).test
+        root, environ = self.trees.root, self.settings.environ
+        return self.settings.project.test or with_python(detect(root, environ).test, root, environ)
 
     async def check(self, wish: Wish) -> Judgement:
         """Judge one change by the project's own tests."""
