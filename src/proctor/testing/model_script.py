@@ -1,9 +1,10 @@
 """The script a prompt carries for the scripted model server, and which of its steps a request is at.
 
-`FAKE:{"steps":[{"tool":"write","path":"/abs/a.txt","content":"hi"},{"tool":"shell","command":"ls"},{"text":
-"done"}]}` The last user message with `FAKE:{` counts (within it the first one); the tool results after it
-count the steps done. Faults of a step: `http` (status), `times` (only the first n times), `headers`,
-`delay`, `hang`, `drop`.
+`FAKE:{"steps":[{"tool":"write","path":"/abs/a.txt","content":"hi"},{"call":{"name":"read_file","args":{"path":"a"}}},
+{"text":"done"}]}` The last user message with `FAKE:{` counts (within it the first one); the answered calls after it
+count the steps done. `calls` makes several calls at once; `raw` instead of `args` sends arguments as they are, also
+broken. Faults of a step: `http` (status), `times` (only the first n times), `headers`, `delay`, `hang`, `stall` (half
+an answer, then silence), `drop` (half an answer, then gone), `bad_json`; `stubborn` calls a tool although none may be.
 """
 
 from __future__ import annotations
@@ -13,10 +14,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["SIDE_ANSWER", "Turn", "anthropic_turn", "responses_turn"]
+__all__ = [
+    "ASSISTANT",
+    "RESULT",
+    "SIDE_ANSWER",
+    "TOOLS_OFF",
+    "USER",
+    "Item",
+    "Turn",
+    "text_of",
+    "turn_of",
+]
 
 MARK = "FAKE:"
 SIDE_ANSWER = "simulated side answer"
+TOOLS_OFF = "no tool may be called, so this is the answer (simulated)"
+USER, RESULT, ASSISTANT = "user", "result", "assistant"
+Item = tuple[str, str]  # who, and for a user the text
+Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,58 +44,45 @@ class Turn:
     tools: frozenset[str]
     code_mode: bool = False
 
+    @property
+    def calls(self) -> list[Mapping[str, Any]]:
+        """The tool calls of the step in our own words: `name` with `args` or `raw`."""
+        if "call" in self.step:
+            return [self.step["call"]]
+        return list(self.step.get("calls", []))
 
-Item = tuple[str, str]  # ("user", text) or ("result", "")
-
-
-def anthropic_turn(body: Mapping[str, Any]) -> Turn:
-    """Read a Messages request."""
-    items: list[Item] = []
-    for message in body.get("messages", []):
-        content = message.get("content", "")
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        results = [block for block in blocks if block.get("type") == "tool_result"]
-        text = "\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
-        items += [("result", "")] * len(results)
-        if text and message.get("role") == "user":
-            items.append(("user", text))
-    tools = frozenset(str(tool.get("name")) for tool in body.get("tools", []))
-    return _turn(items, tools)
+    @property
+    def text(self) -> str:
+        """What is said; beside calls only what the script says."""
+        told = "" if self.calls or "tool" in self.step else "done (simulated)"
+        return str(self.step.get("text", told))
 
 
-def responses_turn(body: Mapping[str, Any]) -> Turn:
-    """Read a Responses request; newer Codex models bring their tools inside the input."""
-    items: list[Item] = []
-    tools = {str(tool.get("name") or tool.get("type")) for tool in body.get("tools", [])}
-    code_mode = False
-    for item in body.get("input", []):
-        kind = item.get("type")
-        if kind == "additional_tools":
-            code_mode = True
-            tools.add("exec")
-        elif kind in {"function_call_output", "custom_tool_call_output"}:
-            items.append(("result", ""))
-        elif item.get("role") == "user":
-            items.append(("user", _text(item.get("content", ""))))
-    return _turn(items, frozenset(tools), code_mode)
+def text_of(content: Any) -> str:
+    """The text of a content that may be a list of parts."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(part.get("text", "")) for part in content or [] if isinstance(part, dict))
 
 
-def _text(content: Any) -> str:
-    return content if isinstance(content, str) else "\n".join(str(part.get("text", "")) for part in content)
-
-
-def _turn(items: Sequence[Item], tools: frozenset[str], code_mode: bool = False) -> Turn:
+def turn_of(
+    items: Sequence[Item], tools: frozenset[str], *, tools_off: bool = False, code_mode: bool = False
+) -> Turn:
+    """Find the step: results that nobody spoke between belong to one step."""
     steps: list[Mapping[str, Any]] | None = None
-    done, script = 0, ""
+    done, script, before = 0, "", ""
     for kind, text in items:
-        found = _script(text) if kind == "user" else None
+        found = _script(text) if kind == USER else None
         if found is not None:
             steps, done, script = found, 0, text
-        elif kind == "result":
+        elif kind == RESULT and before != RESULT:
             done += 1
+        before = kind
     if steps is None or not tools:
         return Turn({"text": SIDE_ANSWER}, 0, "", tools, code_mode)
     step = steps[done] if done < len(steps) else {"text": "the script has ended (simulated)"}
+    if tools_off and not step.get("stubborn") and ("call" in step or "calls" in step or "tool" in step):
+        step = {"text": str(step.get("otherwise", TOOLS_OFF))}
     return Turn(step, done, script, tools, code_mode)
 
 

@@ -1,9 +1,8 @@
-"""A scripted model server on loopback: the prompt carries the script, so real CLI agents run without any
-model.
+"""A scripted model server on loopback: the prompt carries the script, so agents and chats run without any model.
 
-`python -m proctor.testing.model_server` prints `{"url": …}` and serves until it is stopped. It speaks
-Anthropic Messages (`/v1/messages`, stream or not) and OpenAI Responses (`/v1/responses`). Everything it
-says is simulated.
+`python -m proctor.testing.model_server` prints `{"url": …}` and serves until it is stopped. It speaks Anthropic
+Messages (`/v1/messages`), OpenAI Responses (`/v1/responses`) and Chat Completions (`/v1/chat/completions`), Google
+(`…:generateContent`, `…:streamGenerateContent`) and Ollama (`/api/chat`), stream or not. Everything it says is simulated.
 """
 
 from __future__ import annotations
@@ -13,27 +12,34 @@ import contextlib
 import json
 import sys
 import threading
-import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
-from proctor.testing.model_script import Turn, anthropic_turn, responses_turn
-from proctor.testing.model_wire import (
-    anthropic_error,
-    anthropic_events,
-    anthropic_message,
-    responses_error,
-    responses_events,
-)
+from proctor.testing.model_dialect import Dialect
+from proctor.testing.model_script import Turn
+from proctor.testing.model_wire import ANTHROPIC
+from proctor.testing.model_wire_google import GOOGLE
+from proctor.testing.model_wire_ollama import OLLAMA, tags
+from proctor.testing.model_wire_openai import CHAT, RESPONSES
 
 __all__ = ["ModelServer", "main"]
 
 BODY_CAP = 64 * 1024 * 1024
 HANG_S = 600.0
 KEPT_REQUESTS = 200
+OLLAMA_MODELS = ("qwen3:14b",)
+# By how a path ends.
+DIALECTS: Mapping[str, Dialect] = {
+    "/messages": ANTHROPIC,
+    "/responses": RESPONSES,
+    "/chat/completions": CHAT,
+    ":generateContent": GOOGLE,
+    ":streamGenerateContent": GOOGLE,
+    "/api/chat": OLLAMA,
+}
 
 
 class _Server(ThreadingHTTPServer):
@@ -50,9 +56,10 @@ class _Server(ThreadingHTTPServer):
 class ModelServer:
     """The server in a thread of its own; a context manager."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, *, ollama_models: Sequence[str] = OLLAMA_MODELS) -> None:
         self.requests: deque[tuple[str, Mapping[str, Any]]] = deque(maxlen=KEPT_REQUESTS)
         self.stopping = threading.Event()
+        self.ollama_models = tuple(ollama_models)
         self._counts: Counter[tuple[str, int]] = Counter()
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", port), self._handler())
@@ -99,75 +106,120 @@ class _Handler(BaseHTTPRequestHandler):
         self._head(200, "text/plain", 0)
 
     def do_GET(self) -> None:
-        self._json(200, {"object": "list", "data": [], "simulated": True})
+        """What there is, as each protocol lists it."""
+        if self.path.endswith("/api/tags"):
+            return self._json(200, tags(self.models.ollama_models))
+        return self._json(200, {"object": "list", "data": [], "simulated": True})
 
     def do_POST(self) -> None:
         """Answer one model request."""
         path = self.path.partition("?")[0]
         size = min(int(self.headers.get("Content-Length") or 0), BODY_CAP)
+        dialect = next((one for end, one in DIALECTS.items() if path.endswith(end)), None)
+        refuse = (dialect or ANTHROPIC).error
         try:
             body = json.loads(self.rfile.read(size) or b"{}")
         except ValueError:
-            return self._json(400, anthropic_error(400, "the body is not JSON"))
+            return self._json(400, refuse(400, "the body is not JSON"))
+        if dialect is None:
+            return self._json(404, refuse(404, f"nothing is served at {path}"))
         self.models.requests.append((path, body))
-        if path.endswith("/messages"):
-            return self._serve(anthropic_turn(body), body, claude=True)
-        if path.endswith("/responses"):
-            return self._serve(responses_turn(body), body, claude=False)
-        return self._json(404, anthropic_error(404, f"nothing is served at {path}"))
+        return self._serve(dialect, dialect.turn(body), body, path)
 
-    def _serve(self, turn: Turn, body: Mapping[str, Any], *, claude: bool) -> None:
+    def _serve(self, dialect: Dialect, turn: Turn, body: Mapping[str, Any], path: str) -> None:
         step = turn.step
-        time.sleep(min(float(step.get("delay", 0)), HANG_S))
+        self.models.stopping.wait(min(float(step.get("delay", 0)), HANG_S))
         strikes = self.models.strikes(turn)
         if "http" in step and strikes:
-            error = anthropic_error if claude else responses_error
-            return self._json(
-                int(step["http"]), error(int(step["http"]), "simulated fault"), step.get("headers", {})
-            )
+            status = int(step["http"])
+            return self._json(status, dialect.error(status, "simulated fault"), step.get("headers", {}))
         if step.get("hang") and strikes:
-            self.models.stopping.wait(HANG_S)
-            return self._close()
-        model = str(body.get("model", "simulated"))
-        if claude and not body.get("stream"):
-            return self._json(200, anthropic_message(turn, model))
-        frames = anthropic_events(turn, model) if claude else responses_events(turn, model)
-        return self._stream(frames, drop=bool(step.get("drop")) and strikes)
+            return self._hang()
+        model = _model(body, path)
+        if step.get("bad_json") and strikes:
+            return self._broken(dialect, streams=_streams(dialect, body, path))
+        faults = {name: bool(step.get(name)) and strikes for name in ("drop", "stall")}
+        if _streams(dialect, body, path):
+            return self._stream(dialect.kind, dialect.stream(turn, model), **faults)
+        return self._whole(json.dumps(dialect.whole(turn, model)).encode(), **faults)
 
-    def _stream(self, frames: list[tuple[str, dict[str, Any]]], *, drop: bool) -> None:
-        self._head(200, "text/event-stream", None)
-        for name, frame in frames[: len(frames) // 2] if drop else frames:
-            self.wfile.write(f"event: {name}\ndata: {json.dumps(frame)}\n\n".encode())
+    def _hang(self) -> None:
+        self.models.stopping.wait(HANG_S)
+        self.close_connection = True
+
+    def _broken(self, dialect: Dialect, *, streams: bool) -> None:
+        """An answer that is no JSON."""
+        if streams:
+            line = b'{"broken": \n' if dialect is OLLAMA else b'data: {"broken": \n\n'
+            return self._stream(dialect.kind, [line], drop=False, stall=False)
+        return self._send(200, "application/json", b'{"broken": ')
+
+    def _stream(self, kind: str, frames: list[bytes], *, drop: bool, stall: bool) -> None:
+        """Chunked, so that a client can tell a dropped answer from one that has ended."""
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        for frame in frames[: len(frames) // 2] if drop or stall else frames:
+            self.wfile.write(f"{len(frame):x}\r\n".encode() + frame + b"\r\n")
             self.wfile.flush()
-        self._close()
+        if stall:
+            self._hang()
+        elif not drop:
+            self.wfile.write(b"0\r\n\r\n")
+        self.close_connection = True
+
+    def _whole(self, data: bytes, *, drop: bool, stall: bool) -> None:
+        if not drop and not stall:
+            return self._send(200, "application/json", data)
+        self._head(200, "application/json", len(data))
+        self.wfile.write(data[: len(data) // 2])
+        self.wfile.flush()
+        if stall:
+            self._hang()
+        self.close_connection = True
+        return None
 
     def _json(self, status: int, answer: Mapping[str, Any], headers: Mapping[str, Any] | None = None) -> None:
-        data = json.dumps(answer).encode()
-        self._head(status, "application/json", len(data), headers or {})
+        self._send(status, "application/json", json.dumps(answer).encode(), headers)
+
+    def _send(self, status: int, kind: str, data: bytes, headers: Mapping[str, Any] | None = None) -> None:
+        self._head(status, kind, len(data), headers)
         self.wfile.write(data)
 
-    def _head(
-        self, status: int, kind: str, size: int | None, headers: Mapping[str, Any] | None = None
-    ) -> None:
+    def _head(self, status: int, kind: str, size: int, headers: Mapping[str, Any] | None = None) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
         for name, value in (headers or {}).items():
             self.send_header(name, str(value))
-        if size is None:
-            self.send_header("Connection", "close")
-        else:
-            self.send_header("Content-Length", str(size))
+        self.send_header("Content-Length", str(size))
         self.end_headers()
 
-    def _close(self) -> None:
-        self.close_connection = True
+
+def _streams(dialect: Dialect, body: Mapping[str, Any], path: str) -> bool:
+    if dialect is GOOGLE:
+        return path.endswith(":streamGenerateContent")
+    return bool(body.get("stream", dialect is OLLAMA))
+
+
+def _model(body: Mapping[str, Any], path: str) -> str:
+    named = path.rpartition("/")[2].partition(":")[0] if ":" in path else ""
+    return str(body.get("model") or named or "simulated")
 
 
 def main() -> None:
     """Serve until interrupted."""
     parser = argparse.ArgumentParser(prog="model_server", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 takes a free one")
-    with ModelServer(parser.parse_args().port) as server:
+    parser.add_argument(
+        "--ollama-model",
+        action="append",
+        metavar="NAME",
+        help="a model that /api/tags lists; may be repeated",
+    )
+    given = parser.parse_args()
+    with ModelServer(given.port, ollama_models=given.ollama_model or OLLAMA_MODELS) as server:
         print(json.dumps({"url": server.url, "simulated": True}), flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             threading.Event().wait()

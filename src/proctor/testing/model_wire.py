@@ -1,39 +1,54 @@
-"""How the scripted model server answers: Anthropic Messages (stream or not) and OpenAI Responses (stream)."""
+"""How the scripted model server speaks Anthropic Messages, stream or not."""
 
 from __future__ import annotations
 
-import itertools
-import json
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from proctor.testing.model_script import Turn
+from proctor.testing.model_dialect import (
+    KINDS,
+    Dialect,
+    arguments,
+    number,
+    pieces,
+    spent,
+    sse,
+    whole_arguments,
+)
+from proctor.testing.model_script import ASSISTANT, RESULT, USER, Item, Turn, turn_of
 
-__all__ = ["anthropic_error", "anthropic_events", "anthropic_message", "responses_error", "responses_events"]
+__all__ = ["ANTHROPIC"]
 
-_ids = itertools.count(1)
-USAGE = (1200, 34, 200)
 STOP = {True: "tool_use", False: "end_turn"}
-Frame = tuple[str, dict[str, Any]]
 
 
-def _usage(turn: Turn) -> tuple[int, int, int]:
-    given, answered, cached = turn.step.get("usage", USAGE)
-    return int(given), int(answered), int(cached)
+def _turn(body: Mapping[str, Any]) -> Turn:
+    items: list[Item] = []
+    for message in body.get("messages", []):
+        if message.get("role") == ASSISTANT:
+            items.append((ASSISTANT, ""))
+            continue
+        content = message.get("content", "")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        results = [block for block in blocks if block.get("type") == "tool_result"]
+        text = "\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
+        items += [(RESULT, "")] * len(results)
+        if text:
+            items.append((USER, text))
+    tools = frozenset(str(tool.get("name")) for tool in body.get("tools", []))
+    return turn_of(items, tools, tools_off=(body.get("tool_choice") or {}).get("type") == "none")
 
 
-def anthropic_message(turn: Turn, model: str) -> dict[str, Any]:
-    """The whole answer as one object."""
-    given, answered, cached = _usage(turn)
-    block = _anthropic_block(turn)
+def _whole(turn: Turn, model: str) -> dict[str, Any]:
+    given, answered, cached = spent(turn)
+    blocks = _blocks(turn)
     return {
-        "id": f"msg_simulated_{next(_ids)}",
+        "id": f"msg_simulated_{number()}",
         "type": "message",
         "role": "assistant",
         "model": model,
-        "content": [block],
-        "stop_reason": STOP[block["type"] == "tool_use"],
+        "content": blocks,
+        "stop_reason": STOP[blocks[-1]["type"] == "tool_use"],
         "stop_sequence": None,
         "usage": {
             "input_tokens": given,
@@ -44,132 +59,67 @@ def anthropic_message(turn: Turn, model: str) -> dict[str, Any]:
     }
 
 
-def anthropic_events(turn: Turn, model: str) -> list[Frame]:
-    """The answer as server-sent events."""
-    message = anthropic_message(turn, model)
-    block, usage = message["content"][0], message["usage"]
+def _stream(turn: Turn, model: str) -> list[bytes]:
+    message = _whole(turn, model)
+    usage = message["usage"]
     start = {**message, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
-    if block["type"] == "tool_use":
-        empty: dict[str, Any] = {**block, "input": {}}
-        delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
-    else:
-        empty = {**block, "text": ""}
-        delta = {"type": "text_delta", "text": block["text"]}
     ending = {"stop_reason": message["stop_reason"], "stop_sequence": None}
-    frames: list[dict[str, Any]] = [
-        {"type": "message_start", "message": start},
-        {"type": "content_block_start", "index": 0, "content_block": empty},
-        {"type": "content_block_delta", "index": 0, "delta": delta},
-        {"type": "content_block_stop", "index": 0},
+    frames: list[dict[str, Any]] = [{"type": "message_start", "message": start}]
+    raw = [None, *turn.calls] if message["content"][0]["type"] == "text" else list(turn.calls)
+    for index, block in enumerate(message["content"]):
+        frames += _block_frames(index, block, raw[index] if index < len(raw) else None)
+    frames += [
         {"type": "message_delta", "delta": ending, "usage": {"output_tokens": usage["output_tokens"]}},
         {"type": "message_stop"},
     ]
-    return [(frame["type"], frame) for frame in frames]
+    return [sse(frame, frame["type"]) for frame in frames]
 
 
-def _anthropic_block(turn: Turn) -> dict[str, Any]:
-    name, args = _anthropic_call(turn.step)
-    if name is None:
-        return {"type": "text", "text": str(turn.step.get("text", "done (simulated)"))}
-    return {"type": "tool_use", "id": f"toolu_simulated_{next(_ids)}", "name": name, "input": args}
-
-
-def _anthropic_call(step: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    if "call" in step:
-        return str(step["call"]["name"]), dict(step["call"]["args"])
-    if step.get("tool") == "write":
-        return "Write", {"file_path": step["path"], "content": step["content"]}
-    if step.get("tool") == "read":
-        return "Read", {"file_path": step["path"]}
-    if step.get("tool") == "shell":
-        return "Bash", {"command": step["command"], "description": "simulated step"}
-    return None, {}
-
-
-def responses_events(turn: Turn, model: str) -> list[Frame]:
-    """The answer as server-sent events."""
-    given, answered, cached = _usage(turn)
-    response = {"id": f"resp_simulated_{next(_ids)}", "object": "response", "model": model}
-    usage = {
-        "input_tokens": given + cached,
-        "input_tokens_details": {"cached_tokens": cached},
-        "output_tokens": answered,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": given + cached + answered,
-    }
-    item = _responses_item(turn)
-    frames: list[dict[str, Any]] = [
-        {"type": "response.created", "response": {**response, "status": "in_progress"}},
-        {"type": "response.output_item.done", "output_index": 0, "item": item},
-        {
-            "type": "response.completed",
-            "response": {**response, "status": "completed", "output": [item], "usage": usage},
-        },
+def _block_frames(index: int, block: dict[str, Any], call: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    if block["type"] == "tool_use":
+        empty: dict[str, Any] = {**block, "input": {}}
+        text = arguments(call if call is not None else {"args": block["input"]})
+        deltas = [{"type": "input_json_delta", "partial_json": text}]
+    else:
+        empty = {**block, "text": ""}
+        deltas = [{"type": "text_delta", "text": piece} for piece in pieces(block["text"])]
+    return [
+        {"type": "content_block_start", "index": index, "content_block": empty},
+        *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": index},
     ]
-    return [(frame["type"], frame) for frame in frames]
 
 
-def _responses_item(turn: Turn) -> dict[str, Any]:
-    step, number = turn.step, next(_ids)
-    if "call" not in step and "tool" not in step:
-        text = {"type": "output_text", "text": str(step.get("text", "done (simulated)")), "annotations": []}
-        return {"type": "message", "id": f"msg_{number}", "role": "assistant", "content": [text]}
-    call = {"id": f"item_{number}", "call_id": f"call_{number}", "status": "completed"}
-    if "call" in step:
-        return {
-            "type": "function_call",
-            **call,
-            "name": step["call"]["name"],
-            "arguments": json.dumps(step["call"]["args"]),
-        }
-    if turn.code_mode:
-        return {"type": "custom_tool_call", **call, "name": "exec", "input": _javascript(step)}
-    if step["tool"] == "write" and "apply_patch" in turn.tools:
-        return {"type": "custom_tool_call", **call, "name": "apply_patch", "input": _patch(step)}
-    return {
-        "type": "function_call",
-        **call,
-        "name": "exec_command",
-        "arguments": json.dumps({"cmd": _shell(step)}),
-    }
+def _blocks(turn: Turn) -> list[dict[str, Any]]:
+    said = [{"type": "text", "text": turn.text}] if turn.text else []
+    called = [*turn.calls, *_own_tool(turn.step)]
+    return [
+        *said,
+        *(
+            {
+                "type": "tool_use",
+                "id": f"toolu_simulated_{number()}",
+                "name": str(call["name"]),
+                "input": whole_arguments(call),
+            }
+            for call in called
+        ),
+    ]
 
 
-def _javascript(step: Mapping[str, Any]) -> str:
-    if step["tool"] == "write":
-        return f"text(await tools.apply_patch({json.dumps(_patch(step))}))"
-    return f"text(await tools.exec_command({json.dumps({'cmd': _shell(step)})}))"
+def _own_tool(step: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Claude Code's own tools, where the script names only the act."""
+    if step.get("tool") == "write":
+        return [{"name": "Write", "args": {"file_path": step["path"], "content": step["content"]}}]
+    if step.get("tool") == "read":
+        return [{"name": "Read", "args": {"file_path": step["path"]}}]
+    if step.get("tool") == "shell":
+        return [{"name": "Bash", "args": {"command": step["command"], "description": "simulated step"}}]
+    return []
 
 
-def _patch(step: Mapping[str, Any]) -> str:
-    added = "\n".join(f"+{line}" for line in str(step["content"]).splitlines())
-    return f"*** Begin Patch\n*** Add File: {step['path']}\n{added}\n*** End Patch\n"
+def _error(status: int, message: str) -> dict[str, Any]:
+    return {"type": "error", "error": {"type": KINDS.get(status, "api_error"), "message": message}}
 
 
-def _shell(step: Mapping[str, Any]) -> str:
-    if step["tool"] == "read":
-        return f"cat {shlex.quote(step['path'])}"
-    if step["tool"] == "write":
-        return f"printf %s {shlex.quote(step['content'])} > {shlex.quote(step['path'])}"
-    return str(step["command"])
-
-
-_KINDS = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    429: "rate_limit_error",
-    529: "overloaded_error",
-}
-
-
-def anthropic_error(status: int, message: str) -> dict[str, Any]:
-    """A refusal as Anthropic words it."""
-    return {"type": "error", "error": {"type": _KINDS.get(status, "api_error"), "message": message}}
-
-
-def responses_error(status: int, message: str) -> dict[str, Any]:
-    """A refusal as OpenAI words it."""
-    return {
-        "error": {"message": message, "type": _KINDS.get(status, "server_error"), "code": None, "param": None}
-    }
+ANTHROPIC = Dialect("anthropic", _turn, _whole, _stream, _error)
