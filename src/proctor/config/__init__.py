@@ -16,6 +16,7 @@ from proctor.config.load import (
 from proctor.config.model import (
     PROFILES,
     AgentSettings,
+    ApiSettings,
     LimitSettings,
     ProjectSettings,
     RawTable,
@@ -34,6 +35,7 @@ __all__ = [
     "PROFILES",
     "SHARED_FILE",
     "AgentSettings",
+    "ApiSettings",
     "LimitSettings",
     "Option",
     "Paths",

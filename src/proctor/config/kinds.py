@@ -20,6 +20,7 @@ __all__ = [
     "Kind",
     "NotAllowedError",
     "Number",
+    "Prose",
     "Text",
     "Whole",
     "Words",
@@ -95,6 +96,26 @@ class Text(Kind):
         if not value.strip() or any(ord(letter) < 32 or ord(letter) == 127 for letter in value):
             raise NotAllowedError(
                 "must be one line of text that is not empty", "Leave the setting out for its default."
+            )
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Prose(Kind):
+    """Text of any number of lines."""
+
+    @property
+    def word(self) -> str:
+        """How the documentation names this kind."""
+        return "text, also of several lines"
+
+    def check(self, value: object) -> str:
+        """Take a text with something in it; a terminal's control characters are none."""
+        if not isinstance(value, str):
+            raise self.wrong_type(value)
+        if not value.strip() or any(ord(letter) < 32 and letter not in "\n\t\r" for letter in value):
+            raise NotAllowedError(
+                "must be a text that is not empty", "Leave the setting out for its default."
             )
         return value
 

@@ -11,12 +11,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from proctor.config.kinds import Argv, Choice, Commands, Kind, Number, Text, Whole, Words
+from proctor.config.kinds import Argv, Choice, Commands, Kind, Number, Prose, Text, Whole, Words
 from proctor.config.paths import Paths
 
 __all__ = [
     "PROFILES",
     "AgentSettings",
+    "ApiSettings",
     "LimitSettings",
     "Meta",
     "ProjectSettings",
@@ -123,6 +124,38 @@ class ProjectSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ApiSettings:
+    """How the model of an agent with the driver `model` is reached, paid and told."""
+
+    base_url: str | None = _value(
+        Text(),
+        None,
+        "Where the API is; the provider's own by default. One that is not on this machine counts only from "
+        "proctor.local.toml, because your key is sent there.",
+    )
+    key: str | None = _value(
+        Text(), None, "Name of the variable with the API key; the provider's usual one by default."
+    )
+    requests: int | None = _value(
+        Whole(maximum=1000), None, "Model requests per chat message or attempt; 5 in a chat, 50 in a task."
+    )
+    max_tokens: int = _value(Whole(), 8192, "Most tokens of one answer.")
+    num_ctx: int = _value(Whole(), 32_768, "Context that Ollama gives the model, in tokens.")
+    seconds: int = _value(Whole(maximum=3600), 300, "Longest time of one model request.")
+    input_usd: float | None = _value(
+        Number(), None, "Price of a million tokens read, where the price list has none."
+    )
+    output_usd: float | None = _value(
+        Number(), None, "Price of a million tokens written, where the price list has none."
+    )
+    prompt: str | None = _value(
+        Prose(),
+        None,
+        "System prompt instead of the built-in one; {agent}, {person} and {project} are filled in.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class AgentSettings:
     """One named agent."""
 
@@ -140,6 +173,10 @@ class AgentSettings:
     limits: LimitSettings = field(
         default_factory=LimitSettings,
         metadata=_section(LimitSettings, "Limits of each attempt of this agent."),
+    )
+    api: ApiSettings = field(
+        default_factory=ApiSettings,
+        metadata=_section(ApiSettings, "How its model is reached, for the driver `model`."),
     )
 
 
