@@ -31,6 +31,7 @@ from proctor.agents.driver import (
 from proctor.agents.identity import ProcessIdentity, boot, find_and_kill
 from proctor.engine.claims import Claim, Claims, LostClaimError, Work
 from proctor.engine.patience import patiently
+from proctor.gate.task_tokens import VARIABLE, hash_of, new_token
 from proctor.protocol.errors import ProctorError, StoreUnavailableError, UnavailableError
 from proctor.protocol.events import Draft, Event
 from proctor.protocol.ports import Clock
@@ -225,7 +226,13 @@ class Attempts:
         log = _EventLog(self._writer, lambda: self._lost(claim))
         question: str | None = None
         async with agent.driver.launch(request) as run:
-            await self._started(claim, run, place, agent.driver.capabilities.simulated)
+            await self._started(
+                claim,
+                run,
+                place,
+                simulated=agent.driver.capabilities.simulated,
+                token_hash=hash_of(request.env[VARIABLE]),
+            )
             native = run.native_id
             async for event in run.events():
                 await log.put(claim, agent, event)
@@ -246,7 +253,9 @@ class Attempts:
         lost = LostClaimError(task_id=claim.task.task_id, attempt=claim.attempt)
         return None if self._is_valid() else lost
 
-    async def _started(self, claim: Claim, run: Run, place: Place, simulated: bool) -> None:
+    async def _started(
+        self, claim: Claim, run: Run, place: Place, *, simulated: bool, token_hash: str
+    ) -> None:
         """Write down process and place before the agent does anything; a cancel may have come meanwhile."""
         identity = run.identity.encode() if run.identity is not None else None
         pid = run.identity.pid if run.identity is not None else None
@@ -256,6 +265,8 @@ class Attempts:
             values["native_id"] = run.native_id
         if not claim.taken_over:
             values["base_commit"] = place.base
+        # Before the agent does anything: from here on its token, and no earlier one of this attempt, opens tools.
+        values["token_hash"] = token_hash
         await self._claims.note(claim, **values)
         running = self.running[claim.task.task_id]
         running.run = run
@@ -288,7 +299,7 @@ class Attempts:
             tmp=place.tmp,
             state=place.state,
             model=agent.model,
-            env=agent.env or {},
+            env={**(agent.env or {}), VARIABLE: new_token(claim.task.task_id, claim.attempt)},
             resume=resume,
             limits=limits,
         )

@@ -243,7 +243,7 @@ class Tasks:
             past = past.order_by(task_history.c.created_at)
             return TaskDetail(
                 task,
-                tuple(dict(row) for row in connection.execute(tries.limit(MAX_LIST)).mappings()),
+                tuple(_shown(row) for row in connection.execute(tries.limit(MAX_LIST)).mappings()),
                 tuple(dict(row) for row in connection.execute(past.limit(MAX_LIST)).mappings()),
             )
 
@@ -293,6 +293,11 @@ class Tasks:
             return task.task_id, [_by(task, "task_retried", by, {"was": task.status.value})]
 
         return self.get(self._writer.transact(change))
+
+
+def _shown(row: sa.RowMapping) -> dict[str, Any]:
+    """An attempt without the hash of its token, which tells nobody anything."""
+    return {name: value for name, value in row.items() if name != "token_hash"}
 
 
 def _by(task: Task, event: str, name: str, details: Mapping[str, Any]) -> Draft:

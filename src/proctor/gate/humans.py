@@ -21,8 +21,8 @@ from proctor.protocol.errors import RefusedError
 
 __all__ = ["Human", "NotHumanError", "human_with_token", "load_token", "user_at_terminal"]
 
-# Set for every command and agent that Proctor starts (sandbox.process, agents.identity).
-MARKS: Final = ("PROCTOR_RUN", "PROCTOR_ATTEMPT_MARK")
+# Set for every command and agent that Proctor starts (sandbox.process, agents.identity, gate.task_tokens).
+MARKS: Final = ("PROCTOR_RUN", "PROCTOR_ATTEMPT_MARK", "PROCTOR_TASK_TOKEN")
 _BYTES: Final = 32
 _CAP: Final = 4096
 _made = secrets.token_bytes(16)

@@ -108,6 +108,7 @@ attempts = sa.Table(
     sa.Column("branch", sa.String(255)),
     sa.Column("base_commit", sa.String(64)),
     sa.Column("head_commit", sa.String(64)),
+    sa.Column("token_hash", sa.String(64)),
     sa.Column("simulated", sa.Boolean, nullable=False, server_default=sa.false()),
     _created("started_at"),
     _moment("ended_at"),
