@@ -38,6 +38,8 @@ STATUS = {
 CHECKED = {
     "budget_nodes.kind": "session",
     "calls.state": "waiting",
+    "chats.state": "parked",
+    "chat_messages.role": "tool",
     "grants.scope": "always",
     "solace_user_requests.request_type": "bug_fix",
     "solace_user_requests.complexity_score": 10,

@@ -11,6 +11,7 @@ from proctor.config.load import (
     current_directory,
     environment,
     find_workspace,
+    is_loopback,
     load_settings,
 )
 from proctor.config.model import (
@@ -49,6 +50,7 @@ __all__ = [
     "find_workspace",
     "hide",
     "hide_password",
+    "is_loopback",
     "is_secret_name",
     "load_settings",
     "render_settings_page",

@@ -10,9 +10,11 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
+from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import urlsplit
 
 from proctor.config.check import Key, Layer, Leaf, check_document
 from proctor.config.database import DATABASE_VARIABLE, choose_databases
@@ -25,7 +27,15 @@ from proctor.config.paths import Paths
 from proctor.config.secrets import find_secrets
 from proctor.protocol.errors import ConfigError
 
-__all__ = ["LOCAL_FILE", "SHARED_FILE", "current_directory", "environment", "find_workspace", "load_settings"]
+__all__ = [
+    "LOCAL_FILE",
+    "SHARED_FILE",
+    "current_directory",
+    "environment",
+    "find_workspace",
+    "is_loopback",
+    "load_settings",
+]
 
 SHARED_FILE = "proctor.toml"
 LOCAL_FILE = "proctor.local.toml"
@@ -149,6 +159,7 @@ def _settings(
     builder = _Builder(layer)
     values = builder.build(Settings, ())
     _check_profile(layer)
+    _check_addresses(layer)
     if not values["project"].name and workspace is not None:
         values["project"] = replace(values["project"], name=_printable(workspace.name))
     url, at = _database_url(real, dotenv)
@@ -195,6 +206,25 @@ def _check_profile(layer: Layer) -> None:
         raise ConfigError(
             where=leaf.where, problem=f"there is no profile {leaf.value[:80]!r}", allowed=allowed
         )
+
+
+def _check_addresses(layer: Layer) -> None:
+    """A repository must not decide to which machine the user's API key is sent."""
+    for key, leaf in layer.leaves.items():
+        shared = leaf.source.startswith(f"{SHARED_FILE}:")
+        if key[-1] == "base_url" and shared and not is_loopback(str(leaf.value)):
+            problem = "an API's address that is not on this machine may not come with the repository"
+            allowed = f"Your key would be sent there. If you want that, move the line to {LOCAL_FILE}."
+            raise ConfigError(where=leaf.where, problem=problem, allowed=allowed)
+
+
+def is_loopback(url: str) -> bool:
+    """Whether an address is on this machine."""
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class _Builder:

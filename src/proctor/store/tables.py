@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from proctor.store.chat_tables import chat_messages, chats
 from proctor.store.columns import created, json_column, key, metadata, moment
 from proctor.store.gate_tables import budget_nodes, calls, grants, leases
 from proctor.store.plan_tables import plan_steps, plans
@@ -28,6 +29,8 @@ __all__ = [
     "attempts",
     "budget_nodes",
     "calls",
+    "chat_messages",
+    "chats",
     "command_jobs",
     "controls",
     "events",

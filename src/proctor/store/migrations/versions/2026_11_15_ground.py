@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
+from proctor.store.migrations.ground_chats import add_chat_tables
 from proctor.store.migrations.ground_gate import add_gate_tables
 from proctor.store.migrations.ground_plans import add_plan_tables
 from proctor.store.migrations.ground_requests import add_request_tables
@@ -387,6 +388,7 @@ RULES: list[dict[str, Any]] = [
 add_gate_tables(metadata)
 add_request_tables(metadata)
 add_plan_tables(metadata)
+add_chat_tables(metadata)
 
 
 def upgrade() -> None:
