@@ -22,13 +22,14 @@ def compat() -> None:
 def path(as_json: bool) -> None:
     """Print the directory to put on PYTHONPATH.
 
-    With it `from cuga.orchestrator import AGENTSCoordinator` works:
-    PYTHONPATH=$(proctor compat path) python client.py
+    With it `from cuga.orchestrator import AGENTSCoordinator`, `from coordinator import AgentCoordinator` and
+    `import file_operations` work: PYTHONPATH=$(proctor compat path) python client.py
     """
     place = Path(proctor.__file__).parent / "compat" / "path"
     if as_json:
-        print_json(
-            {"path": str(place), "packages": sorted(one.name for one in place.iterdir() if one.is_dir())}
-        )
+        names = {
+            one.stem for one in place.iterdir() if one.suffix == ".py" or (one / "__init__.py").is_file()
+        }
+        print_json({"path": str(place), "packages": sorted(names)})
     else:
         click.echo(place)

@@ -1,0 +1,26 @@
+"""Seed 000's `coordinator` under its own name; everything is `proctor.compat.agent_coordinator` and `.swarm`."""
+
+from __future__ import annotations
+
+from proctor.compat.agent_coordinator import AgentCoordinator
+from proctor.compat.swarm import (
+    get_db_connection,
+    get_openai_tools,
+    handle_websocket,
+    main,
+    query_architecture_rules,
+    start_websocket_server,
+)
+
+__all__ = [
+    "AgentCoordinator",
+    "get_db_connection",
+    "get_openai_tools",
+    "handle_websocket",
+    "main",
+    "query_architecture_rules",
+    "start_websocket_server",
+]
+
+if __name__ == "__main__":
+    main()
