@@ -110,6 +110,28 @@ def test_a_fix_file_is_judged_fix_by_fix(repo: Path) -> None:
     assert [row["verdict"] for row in found["fixes"]] == ["proven", "refuted"]
     assert all(Path(row["receipt"]).is_file() for row in found["fixes"])
     assert found["decision"]["action"] == "STOP_AND_ESCALATE"
+    made = proctor(repo, "fixes", "followup", "001", "--json")
+    carried = json.loads(Path(json.loads(made.stdout)["path"]).read_text())
+    assert [(one["id"], one["previous_result"]["verdict"]) for one in carried["fixes"]] == [(2, "refuted")]
+
+
+@pytest.mark.slow
+def test_what_a_check_refutes_becomes_a_fix_file(repo: Path, tmp_path: Path) -> None:
+    """The report of a hollow change, of a proven one, and of a fix file; lint is content with what comes out."""
+    write(repo, {"calc.py": OLD.replace("* 2", "* 2 + 0"), "tests/test_calc.py": suite("double(2)")})
+    report = tmp_path / "report.json"
+    report.write_text(proctor(repo, "check", "--json").stdout)
+    made = proctor(repo, "fixes", "new", "signs", "--from-check", str(report))
+    assert made.returncode == 0, made.stderr
+    (one, *_) = json.loads(Path(made.stdout.splitlines()[0]).read_text())["fixes"]
+    assert (one["file"], one["line"]) == ("tests/test_calc.py", 6)
+    assert "`double(2) == 4` became `double(2)`" in one["issue"]
+    assert proctor(repo, "fixes", "lint", "001").returncode == 0
+    git(repo, "checkout", "-q", ".")
+    commit(repo, "fix: sign", MENDED)
+    report.write_text(proctor(repo, "check", "HEAD", "--json").stdout)
+    none = proctor(repo, "fixes", "new", "signs", "--from-check", str(report))
+    assert (none.returncode, "Nothing in it is refuted" in none.stderr) == (4, True)
 
 
 def _fix(number: int, result: Mapping[str, Any] | None, **more: Any) -> dict[str, Any]:

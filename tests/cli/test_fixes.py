@@ -72,8 +72,40 @@ def test_fixes_come_from_a_list(root: Path, capsys: pytest.CaptureFixture[str]) 
     assert len(list((root / "orchestrator" / "outgoing").iterdir())) == 1
 
 
+def test_fixes_come_from_a_review(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the review does not say is asked for; one that names no place writes nothing."""
+    (root / "review.md").write_text("- [major] core/handler.py:9: disconnect() leaves the process\n")
+    code, out, _ = run(capsys, "fixes", "new", "handler", "--from-review", "review.md")
+    assert code == 0
+    assert "fix 1: verification: say how to test it" in out
+    assert run(capsys, "fixes", "lint", "001")[0] == 1
+    (root / "review.md").write_text("- it is all bad\n")
+    code, _, err = run(capsys, "fixes", "new", "handler", "--from-review", "review.md")
+    assert code == 2
+    assert "line 1: item: file: no `file:line`" in err
+    (root / "binary").write_bytes(b"\0\1")
+    assert run(capsys, "fixes", "new", "handler", "--from-review", "binary")[0] == 2
+    assert len(list((root / "orchestrator" / "outgoing").iterdir())) == 1
+
+
+def test_a_followup_says_when_nothing_was_judged(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a verdict of this very text only the executor's own words count, and that is said."""
+    failed = {**RESULT, "status": "FAILED", "finding": "no server"}
+    answered(root, "005_stress_test_system_fixes.json", fix(id=2, result=failed))
+    code, _, err = run(capsys, "fixes", "followup", "005")
+    assert code == 0
+    assert "was not judged here" in err
+
+
 @pytest.mark.parametrize(
-    "words", [("x",), ("x", "--from-standards", "--fixes", "a.json"), ("Not Snake", *ONE), ("../x", *ONE)]
+    "words",
+    [
+        ("x",),
+        ("x", "--from-check", "a", "--from-review", "b"),
+        ("x", "--from-standards", "--fixes", "a.json"),
+        ("Not Snake", *ONE),
+        ("../x", *ONE),
+    ],
 )
 def test_wrong_orders_write_nothing(
     root: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from proctor.cli.output import json_option, print_json, print_table
+from proctor.cli.output import json_option, print_json
 
 if TYPE_CHECKING:
     from proctor.proof.fixfile import FixDocument
@@ -61,8 +61,7 @@ def verify(
 
         click.echo(as_markdown(receipts))
     else:
-        print_table(("FIX", "STATUS", "VERDICT", "REASON"), [_row(row) for row in rows])
-        click.echo(f"decision: {decision['action']} ({decision['reason']})")
+        _print(rows, decision, document.name)
     ctx.exit(exit_code_of([Word(row["verdict"]) for row in rows]))
 
 
@@ -76,17 +75,40 @@ def _found(word: str) -> Path:
     return Exchange(find_workspace(here) or here).find(word)
 
 
-def _row(row: dict[str, Any]) -> tuple[object, ...]:
-    reason = row["reason"] + "".join(f"; {note}" for note in row["notes"])
-    return row["id"], row["status"] or "-", row["verdict"], reason[:160]
+def _print(rows: list[dict[str, Any]], decision: dict[str, Any], name: str) -> None:
+    from proctor.proof.screen import sign_of
+
+    for row in rows:
+        head = f"{sign_of(row['verdict'])} fix {row['id']}  {row['file']}:{row['line']}"
+        click.echo(f"{head}  {row['status'] or 'not answered'}  {row['verdict']}: {_plain(row['reason'])}")
+        for note in row["notes"]:
+            click.echo(f"    note: {_plain(note)}")
+    counts = {
+        word: sum(row["verdict"] == word for row in rows) for word in ("proven", "refuted", "inconclusive")
+    }
+    told = ", ".join(f"{count} {word}" for word, count in counts.items())
+    click.echo(f"\n{told}. Decision: {decision['action']} ({decision['reason']}).")
+    if counts["proven"] == len(rows):
+        click.echo("Every fix is proven; `proctor receipt verify` repeats each proof in any clone.")
+    elif any(row["follow_up"] for row in rows):
+        click.echo(f"Next: `proctor fixes followup {name}` asks again for what is refuted or not done.")
+    else:
+        click.echo("Next: see the reasons above; `proctor receipt show` has each run with its output.")
+
+
+def _plain(text: str) -> str:
+    """Others' words without control characters."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 async def _verify(
     document: FixDocument, file: str, base: str | None, seconds: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
     from proctor.cli.proving import open_bench
+    from proctor.proof.rulings import keep_rulings
     from proctor.protocol.decisions import Verdict, VerdictKind, decide
 
+    rulings: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
     receipts: list[dict[str, Any]] = []
     verdicts: list[Verdict] = []
@@ -103,6 +125,10 @@ async def _verify(
             verdicts.append(
                 refuted or Verdict("proctor", target, _kind(found.judgement.word.value, VerdictKind))
             )
+            rulings[str(found.fix.id)] = found.ruling
+        await asyncio.to_thread(
+            keep_rulings, bench.app.settings.paths.data_dir / "rulings", document.text, rulings
+        )
     chosen = decide(verdicts)
     return (
         rows,
@@ -128,6 +154,7 @@ def _told(found: Any, place: Path) -> dict[str, Any]:
     return {
         "id": fix.id,
         "file": fix.file,
+        "line": fix.line,
         "severity": fix.severity.value,
         "status": fix.result.status if fix.result else None,
         "verdict": judgement.word.value,
