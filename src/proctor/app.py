@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from proctor.engine.plans import Plans
     from proctor.engine.tasks import Tasks
     from proctor.gate.gate import Gate, Tools
+    from proctor.gate.repeats import Repeats
     from proctor.store.database import Database
     from proctor.tools.registry import Registry
     from proctor.trace.metrics import TraceMetrics
@@ -78,9 +79,30 @@ class App:
     @cached_property
     def registry(self) -> Registry:
         """Every tool there is."""
+        from proctor.engine.control_tools import control_tools
         from proctor.tools.catalog import standard_registry
 
-        return standard_registry("pwsh" if self.settings.shell == "pwsh" else "bash")
+        found = standard_registry("pwsh" if self.settings.shell == "pwsh" else "bash")
+        for tool in control_tools(self._wake):
+            found.add(tool)
+        return found
+
+    @cached_property
+    def wake(self) -> Callable[[], object]:
+        """Tells whoever executes that there may be something to do; a server that executes itself sets its own."""
+        from proctor.engine import client
+
+        return lambda: client.ensure(self.settings)
+
+    def _wake(self) -> object:
+        return self.wake()  # whoever sets another after the tools were made is heard too
+
+    @cached_property
+    def repeats(self) -> Repeats:
+        """Knows which earlier call a repeated one is."""
+        from proctor.gate.repeats import Repeats
+
+        return Repeats(tools=self.registry, database=self.database, settings_for=self.settings_for)
 
     @cached_property
     def gate(self) -> Gate:

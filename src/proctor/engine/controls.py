@@ -49,11 +49,17 @@ def paused_scopes(connection: sa.Connection) -> list[str]:
 
 
 def set_paused(
-    connection: sa.Connection, scopes: Sequence[str], *, paused: bool, by: str, now: datetime
+    connection: sa.Connection,
+    scopes: Sequence[str],
+    *,
+    paused: bool,
+    by: str,
+    now: datetime,
+    actor: ActorKind = ActorKind.HUMAN,
 ) -> tuple[list[str], list[Draft]]:
     """Pause or resume these scopes inside the caller's transaction; those that were so already stay untouched."""
     changed = [scope for scope in scopes if _set(connection, scope, paused=paused, by=by, now=now)]
-    return changed, [_draft(scope, paused, by) for scope in changed]
+    return changed, [_draft(scope, paused, by, actor) for scope in changed]
 
 
 def _set(connection: sa.Connection, scope: str, *, paused: bool, by: str, now: datetime) -> bool:
@@ -69,12 +75,12 @@ def _set(connection: sa.Connection, scope: str, *, paused: bool, by: str, now: d
     return True
 
 
-def _draft(scope: str, paused: bool, by: str) -> Draft:
+def _draft(scope: str, paused: bool, by: str, actor: ActorKind) -> Draft:
     kind, _, name = scope.partition(":")
     return Draft(
         trace_id=TRACE,
         event="paused" if paused else "resumed",
-        actor=ActorKind.HUMAN,
+        actor=actor,
         actor_name=by,
         session_id=name if kind == "session" else None,
         details={"scope": scope},

@@ -247,7 +247,7 @@ class Tasks:
                 tuple(dict(row) for row in connection.execute(past.limit(MAX_LIST)).mappings()),
             )
 
-    def cancel(self, name: str, *, by: str) -> Task:
+    def cancel(self, name: str, *, by: str, actor: ActorKind = ActorKind.HUMAN) -> Task:
         """Cancel at once what nobody runs; ask the executor to stop what runs."""
 
         def change(connection: sa.Connection) -> tuple[str, list[Draft]]:
@@ -263,7 +263,7 @@ class Tasks:
                     "completed_at": self._clock.now(),
                     "queued_at": None,
                 }
-                drafts = [_by(task, "task_cancelled", by, {"was": task.status.value})]
+                drafts = [_by(task, "task_cancelled", by, {"was": task.status.value}, actor)]
                 void_questions(connection, task.task_id)
             connection.execute(task_queue.update().where(task_queue.c.task_id == task.task_id).values(values))
             return task.task_id, drafts
@@ -300,12 +300,14 @@ def _shown(row: sa.RowMapping) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "token_hash"}
 
 
-def _by(task: Task, event: str, name: str, details: Mapping[str, Any]) -> Draft:
+def _by(
+    task: Task, event: str, name: str, details: Mapping[str, Any], actor: ActorKind = ActorKind.HUMAN
+) -> Draft:
     return draft_of(
         task.task_id,
         task.trace_id or task.task_id,
         event,
-        actor=ActorKind.HUMAN,
+        actor=actor,
         actor_name=name,
         status=EventStatus.SUCCESS,
         details=details,

@@ -52,6 +52,13 @@ sa.Index(
     sqlite_where=calls.c.state != "ended",
     postgresql_where=calls.c.state != "ended",
 )
+# An agent's call that is made again is found by what it does.
+sa.Index(
+    "ix_calls_content",
+    calls.c.content_hash,
+    sqlite_where=calls.c.actor == "agent",
+    postgresql_where=calls.c.actor == "agent",
+)
 
 # The budget tree: for each profile and day, session and task one row in all, per domain and per tool.
 budget_nodes = sa.Table(

@@ -78,6 +78,12 @@ def _calls(metadata: sa.MetaData) -> None:
         sqlite_where=calls.c.state != "ended",
         postgresql_where=calls.c.state != "ended",
     )
+    sa.Index(
+        "ix_calls_content",
+        calls.c.content_hash,
+        sqlite_where=calls.c.actor == "agent",
+        postgresql_where=calls.c.actor == "agent",
+    )
 
 
 def _budget_nodes(metadata: sa.MetaData) -> None:
