@@ -32,6 +32,8 @@ LIMITS = {
     "restore_vs_cp": 0.1,
     "list_git_vs_rg": 1.0,
     "list_walk_vs_rg": 2.5,
+    "list_git_all_vs_rg": 1.0,
+    "list_walk_all_vs_rg": 2.5,
 }
 SIZES = (500, 2_000, 8_000, 30_000, 60_000)
 CHANGES = 10
@@ -45,7 +47,9 @@ def run(files: int = 5_000, rounds: int = 3, *, full: bool = False) -> dict[str,
         workspace = place / "workspace"
         make_workspace(workspace, count)
         times = [one_round(place, workspace, number) for number in range(rounds)]
-        listing = measure_listing(place, 2 * count, rounds)
+        listing = measure_listing(place / "part", 2 * count, rounds, ignored=3)
+        whole = measure_listing(place / "all", 2 * count, rounds, ignored=0)
+        listing.update({f"{key}_all": value for key, value in whole.items()})
     best = {key: min(row[key] for row in times if key in row) for key in times[0]}
     result: dict[str, Any] = {"files": count, "rounds": rounds, "seconds": {**best, **listing}}
     result["ratios"] = ratios(result["seconds"])
@@ -68,6 +72,8 @@ def ratios(seconds: dict[str, float]) -> dict[str, float]:
         "again_vs_borg": ("again", "borg_again"),
         "list_git_vs_rg": ("list_git", "rg"),
         "list_walk_vs_rg": ("list_walk", "rg_no_git"),
+        "list_git_all_vs_rg": ("list_git_all", "rg_all"),
+        "list_walk_all_vs_rg": ("list_walk_all", "rg_no_git_all"),
     }
     return {
         key: round(seconds[ours] / seconds[theirs], 3)
@@ -191,11 +197,11 @@ class Borg:
         command(["borg", "create", "-C", "lz4", name, str(self._workspace)], self._environment)()
 
 
-def measure_listing(place: Path, count: int, rounds: int) -> dict[str, float]:
-    """List a tree of which three fifths are ignored, with git and without, beside rg."""
+def measure_listing(place: Path, count: int, rounds: int, *, ignored: int) -> dict[str, float]:
+    """List a tree of which some fifths are ignored, with git and without, beside rg."""
     root, plain = place / "listing", place / "plain"
     for number in range(count):
-        folder = root / ("node_modules" if number % 5 < 3 else "src") / f"d{number % 211}"
+        folder = root / ("node_modules" if number % 5 < ignored else "src") / f"d{number % 211}"
         if number < 5 * 211:
             folder.mkdir(parents=True, exist_ok=True)
         (folder / f"f{number}.js").touch()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from proctor.protocol.errors import NotFoundError
 from proctor.workspace.scan import Scanner
@@ -138,3 +142,152 @@ def test_a_missing_directory_is_said_to_be_missing(tmp_path: Path) -> None:
     """A name that does not exist is an error with a cure, not an empty listing."""
     with pytest.raises(NotFoundError):
         Scanner().files(tmp_path / "none")
+
+
+PARTS = st.sampled_from(
+    ["a", "b", "ab", "keep", "x.log", "y.log", "b.d", ".hid", "a b", ":(top)c", "[z]", "é"]
+)
+PATHS = st.lists(PARTS, min_size=1, max_size=3).map("/".join)
+RULES = st.sampled_from([
+    "a", "/a", "a/", "*.log", "!x.log", "a/*", "!a/keep", "**/b", "b/**", "*.d/", "!keep", "k*p", "?b", "*",
+    "!*/", "[ab]", "\\:(top)c", "ab/**/x.log", "/*", "!/b", ".*", "a b", "é", "\\[z]", "keep/", "#note", "",
+    "b\\", "!\\",
+])  # fmt: skip
+
+
+def build(root: Path, paths: set[str], rules: dict[str, list[str]]) -> None:
+    """Lay out files (a path whose parent is a file is left out) and ignore files."""
+    for path in sorted(paths):
+        target = root / path
+        if any((root / above).is_file() for above in target.relative_to(root).parents):
+            continue
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text("")
+    for folder, lines in rules.items():
+        if (root / folder).is_dir():
+            (root / folder / ".gitignore").write_text("\n".join(lines) + "\n")
+
+
+def as_git_says(root: Path) -> set[str]:
+    """The slow and plain way: ask git for everything and look at each path."""
+    shown = subprocess.run(
+        ["git", "-C", str(root), "ls-files", "-z", "-c", "-o", "--exclude-standard"],
+        check=True,
+        capture_output=True,
+    )
+    names = os.fsdecode(shown.stdout).split("\0")[:-1]
+    return {name for name in names if os.path.lexists(root / name) and not (root / name).is_dir()}
+
+
+ODD_TREES = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@ODD_TREES
+@given(
+    paths=st.sets(PATHS, max_size=14),
+    rules=st.dictionaries(st.sampled_from(["", "a", "b", "keep"]), st.lists(RULES, max_size=5), max_size=3),
+    tracked=st.sampled_from(["none", "some", "all"]),
+    gone=st.sets(PATHS, max_size=3),
+)
+def test_the_quick_listing_is_the_one_git_gives(
+    paths: set[str], rules: dict[str, list[str]], tracked: str, gone: set[str]
+) -> None:
+    """For any tree, rules, index and deletions: exactly what git tracks or would track, and what is there."""
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        build(root, paths, rules if tracked == "some" else {})
+        git(root, "init", "-q")
+        if tracked != "none":
+            git(root, "add", "-A")
+        build(root, {f"new/{path}" for path in paths} | {f"{path}.late" for path in paths}, rules)
+        for path in gone:
+            if (root / path).is_file():
+                (root / path).unlink()
+            elif (root / path).is_dir():
+                shutil.rmtree(root / path)
+        listing = Scanner().files(root)
+        assert set(listing.paths) == as_git_says(root)
+        assert list(listing.paths) == sorted(set(listing.paths))
+
+
+@ODD_TREES
+@given(
+    paths=st.sets(PATHS, max_size=14),
+    rules=st.dictionaries(st.sampled_from(["", "a", "b", "keep"]), st.lists(RULES, max_size=5), max_size=3),
+)
+def test_the_walk_follows_the_rules_as_git_does(paths: set[str], rules: dict[str, list[str]]) -> None:
+    """Without git the same files are listed as git would, whatever the rules are."""
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name) / "plain"
+        root.mkdir()
+        build(root, paths, rules)
+        listing = Scanner(ignores=[".git/"]).files(root)
+        assert listing.by == "walk"
+        git(root, "init", "-q")
+        assert set(listing.paths) == as_git_says(root)
+
+
+def test_what_took_the_place_of_a_tracked_file_is_listed(repository: Path) -> None:
+    """A file that became a directory, and a directory that became a symlink, show as they are now."""
+    (repository / "docs" / "read.me").unlink()
+    (repository / "docs" / "read.me").mkdir()
+    (repository / "docs" / "read.me" / "inner").write_text("")
+    shutil.rmtree(repository / "keep")
+    os.symlink("src", repository / "keep")
+    assert set(Scanner().files(repository).paths) == {".gitignore", "docs/read.me/inner", "keep", "src/a.py"}
+
+
+def test_submodules_are_looked_into_even_without_a_gitmodules_file(repository: Path) -> None:
+    """A repository that was added as one name is listed by its own files."""
+    inner = repository / "inner"
+    inner.mkdir()
+    git(inner, "init", "-q")
+    (inner / "code.py").write_text("")
+    git(inner, "add", "-A")
+    git(inner, "commit", "-qm", "inner")
+    git(repository, "add", "inner")
+    assert set(Scanner().files(repository).paths) == {*WANTED, "inner/code.py"}
+
+
+def test_a_merge_conflict_names_a_path_once(repository: Path) -> None:
+    """In a conflict the index holds a path three times, the listing once."""
+    git(repository, "checkout", "-qb", "other")
+    (repository / "src" / "a.py").write_text("theirs")
+    git(repository, "commit", "-qam", "theirs")
+    git(repository, "checkout", "-q", "-")
+    (repository / "src" / "a.py").write_text("ours")
+    git(repository, "commit", "-qam", "ours")
+    with pytest.raises(subprocess.CalledProcessError):
+        git(repository, "merge", "other")
+    assert Scanner().files(repository).paths == WANTED
+
+
+def test_many_unknown_names_are_listed_like_few(repository: Path) -> None:
+    """Whether git is asked by name or for everything, the rules are the same."""
+    for number in range(450):
+        (repository / "src" / f"n{number}.py").write_text("")
+        (repository / "src" / f"n{number}.log").write_text("")
+    assert set(Scanner().files(repository).paths) == {
+        *WANTED,
+        *(f"src/n{number}.py" for number in range(450)),
+    }
+
+
+def test_a_tree_deeper_than_the_handles_is_cut_and_named(tmp_path: Path) -> None:
+    """A very deep directory is said to be unreadable, never passed over in silence."""
+    root = tmp_path / "deep"
+    (root / "/".join(["d"] * 230)).mkdir(parents=True)
+    listing = Scanner().files(root)
+    assert listing.unreadable == ("/".join(["d"] * 200),)
+
+
+@pytest.mark.parametrize("line", ["\\", "!\\", "[b- a]", "[.-!]*", "a\\/"])
+def test_an_ignore_line_that_is_no_pattern_spoils_nothing(tmp_path: Path, line: str) -> None:
+    """The other lines still hold."""
+    root = tmp_path / "plain"
+    fill(root)
+    (root / ".gitignore").write_text(f"{line}\n*.log\n{line}\n")
+    listing = Scanner().files(root)
+    assert "keep/z.log" not in listing.paths
+    assert "src/a.py" in listing.paths

@@ -7,17 +7,17 @@ A listing is kept for two seconds at most, and only while index, HEAD, ignore fi
 from __future__ import annotations
 
 import os
-import subprocess
+import stat
 import threading
 import time
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from proctor.config import environment
-from proctor.workspace.git import QUIET
+from proctor.workspace.descent import Descent
 from proctor.workspace.ignore import SEED_IGNORES, IgnoreRules
 from proctor.workspace.snapshot import real_directory
+from proctor.workspace.tracked import list_tracked
 
 __all__ = ["Listing", "Scanner"]
 
@@ -27,6 +27,7 @@ KEEP_SECONDS = 2.0
 KEPT_LISTINGS = 16
 RACY_NS = 100_000_000
 IGNORE_FILE_BYTES = 1 << 20
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Stamp = tuple[tuple[str, int, int], ...]
 
@@ -95,26 +96,25 @@ class Scanner:
 
     def _by_git(self, place: Path) -> Listing | None:
         """Ask git; None when it does not answer, so that the walk takes over."""
-        shown = _start(place, "ls-files", "-z", "-c", "-o", "--exclude-standard")
-        names, cut = _read(shown, self._cap, self._seconds)
-        if names is None:
+        found = list_tracked(place, self._cap, self._seconds)
+        if found is None:
             return None
-        paths, nested, folders = _there(str(place), names)
-        nested += _submodules(place, paths)
-        for name in nested:
-            paths.pop(name, None)
+        paths, folders, cut = found.paths, found.folders, found.cut
+        for name in found.nested:
             below = self._list(place / name)
-            paths.update(dict.fromkeys(f"{name.rstrip('/')}/{path}" for path in below.paths))
-            folders.update(f"{name.rstrip('/')}/{folder}" for folder in below.folders)
+            paths += [f"{name}/{path}" for path in below.paths]
+            folders.update(f"{name}/{folder}" for folder in below.folders)
             cut = cut or below.truncated
         listing = _listing(paths, cut, self._cap, "git")
         return replace(listing, folders=frozenset(folders))
 
     def _by_walk(self, place: Path) -> Listing:
-        walk = _Walk(place, IgnoreRules(self._ignores), self._cap, time.monotonic() + self._seconds)
-        found = list(walk.run())
-        listing = _listing(found, walk.cut, self._cap, "walk")
-        return replace(listing, unreadable=tuple(sorted(walk.unreadable)), folders=frozenset(walk.folders))
+        walk = _Walk(IgnoreRules(self._ignores), self._cap, time.monotonic() + self._seconds)
+        descent = Descent(str(place))
+        descent.run(walk.visit, walk.go_on)
+        listing = _listing(walk.found + descent.refused, walk.cut, self._cap, "walk")
+        unreadable = tuple(sorted(descent.unreadable))
+        return replace(listing, unreadable=unreadable, folders=frozenset(descent.folders))
 
 
 def _listing(paths: Iterable[str], cut: bool, cap: int, by: str) -> Listing:
@@ -125,141 +125,52 @@ def _listing(paths: Iterable[str], cut: bool, cap: int, by: str) -> Listing:
 class _Walk:
     """One walk with pruning; symlinks are listed as files."""
 
-    def __init__(self, root: Path, rules: IgnoreRules, cap: int, deadline: float) -> None:
-        self._stack: list[tuple[str, IgnoreRules]] = [("", rules)]
-        self._root = str(root)
+    def __init__(self, rules: IgnoreRules, cap: int, deadline: float) -> None:
+        self._rules = {"": rules}
         self._cap = cap
         self._deadline = deadline
         self.cut = False
-        self.unreadable: list[str] = []
-        self.folders: list[str] = []
+        self.found: list[str] = []
 
-    def run(self) -> Iterator[str]:
-        """Give the paths, at most the cap and one more."""
-        given = 0
-        while self._stack:
-            prefix, rules = self._stack.pop()
-            self.folders.append(prefix.rstrip("/"))
-            for path in self._folder(prefix, rules):
-                given += 1
-                yield path
-            if given > self._cap or time.monotonic() > self._deadline:
-                self.cut = True
-                return
+    def go_on(self) -> bool:
+        """Whether there is room and time for more."""
+        self.cut = self.cut or len(self.found) > self._cap or time.monotonic() > self._deadline
+        return not self.cut
 
-    def _folder(self, prefix: str, rules: IgnoreRules) -> list[str]:
-        try:
-            with os.scandir(f"{self._root}/{prefix}") as listing:
-                items = list(listing)
-        except OSError:
-            self.unreadable.append(prefix.rstrip("/"))
-            return []
-        here = _own_rules(items, prefix, rules)
-        ignores, found = here.ignores, []
-        for item in items:
-            name = item.name
-            path = prefix + name
-            folder = item.is_dir(follow_symlinks=False)
-            if ignores(path, name, folder):
-                continue
-            if folder:
-                self._stack.append((path + "/", here))
-            else:
-                found.append(path)
-        return found
+    def visit(self, handle: int, prefix: str) -> list[str]:
+        """Take in one directory and give the names to go into; flat, for it is the hot loop."""
+        with os.scandir(handle) as listing:
+            items = list(listing)
+            names = [item.name for item in items]
+            folders = {item.name for item in items if item.is_dir(follow_symlinks=False)}
+        rules = self._rules.pop(prefix)
+        if ".gitignore" in names:
+            rules = _own_rules(handle, prefix, rules)
+        ignored = {
+            name for name in rules.suspects(names, prefix) if rules.ignores(prefix + name, name in folders)
+        }
+        leave = folders | ignored
+        self.found += [prefix + name for name in names if name not in leave]
+        below = sorted(folders - ignored, reverse=True)
+        self._rules.update((f"{prefix}{name}/", rules) for name in below)
+        return below
 
 
-def _own_rules(items: list[os.DirEntry[str]], prefix: str, above: IgnoreRules) -> IgnoreRules:
-    """Add the directory's own .gitignore, if it has one that can be read."""
-    for item in items:
-        if item.name == ".gitignore" and item.is_file(follow_symlinks=False):
-            try:
-                with open(item.path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-                    lines = file.read(IGNORE_FILE_BYTES).splitlines()
-            except OSError:
-                return above
-            return IgnoreRules(lines, depth=len(prefix), above=above)
-    return above
+def _own_rules(folder: int, prefix: str, above: IgnoreRules) -> IgnoreRules:
+    """Add the directory's own .gitignore, if it is a file that can be read."""
+    try:
+        handle = os.open(".gitignore", _FILE_FLAGS, dir_fd=folder)
+    except OSError:
+        return above
+    with open(handle, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - a handle, not a path
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return above
+        lines = file.read(IGNORE_FILE_BYTES).splitlines()
+    return IgnoreRules(lines, base=prefix, above=above)
 
 
 def _git_root(place: Path) -> Path | None:
     return next((above for above in (place, *place.parents) if (above / ".git").exists()), None)
-
-
-def _start(place: Path, *words: str) -> subprocess.Popen[bytes] | None:
-    """Start git with hooks and fsmonitor off: a repository may be hostile."""
-    options = [word for name, value in QUIET for word in ("-c", f"{name}={value}")]
-    own = {name: value for name, value in environment().items() if not name.startswith("GIT_")}
-    try:
-        return subprocess.Popen(
-            ["git", "-C", str(place), *options, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**own, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
-        )
-    except OSError:
-        return None
-
-
-def _read(process: subprocess.Popen[bytes] | None, cap: int, seconds: float) -> tuple[list[str] | None, bool]:
-    """Read NUL-separated names up to the cap within the time; None when git failed."""
-    if process is None or process.stdout is None:
-        return None, False
-    timer = threading.Timer(seconds, process.kill)
-    timer.start()
-    parts: list[bytes] = []
-    count = 0
-    with process:
-        while count <= cap and (part := os.read(process.stdout.fileno(), 1 << 20)):
-            parts.append(part)
-            count += part.count(b"\0")
-        cut = count > cap
-        if cut:
-            process.kill()
-        process.wait()
-        timer.cancel()
-    if process.returncode != 0 and not cut:
-        return None, False
-    return os.fsdecode(b"".join(parts)).split("\0")[:-1], cut
-
-
-def _there(place: str, names: list[str]) -> tuple[dict[str, None], list[str], set[str]]:
-    """Leave out what git knows and nobody has any more; a look at each directory is cheaper than one at each file.
-
-    In git's order, which is nearly ours; apart the repositories inside, which git names with a slash, and the directories.
-    """
-    paths: dict[str, None] = {}
-    nested: list[str] = []
-    folders: set[str] = set()
-    last, inside = None, frozenset[str]()
-    for path in names:
-        folder, _, name = path.rpartition("/")
-        if not name:
-            nested.append(path)
-            continue
-        if folder != last:
-            last, inside = folder, _names(f"{place}/{folder}")
-            folders.add(folder)
-        if name in inside:
-            paths[path] = None
-    return paths, sorted(nested), folders
-
-
-def _names(folder: str) -> frozenset[str]:
-    try:
-        return frozenset(os.listdir(folder))  # noqa: PTH208 - names are all that is wanted
-    except OSError:
-        return frozenset()
-
-
-def _submodules(place: Path, paths: Container[str]) -> list[str]:
-    """Submodules stand in the index as one name; only a repository that has some is asked for them."""
-    if ".gitmodules" not in paths:
-        return []
-    staged, _cut = _read(_start(place, "ls-files", "-z", "-s"), CAP, SECONDS)
-    links = [row.partition("\t")[2] for row in staged or () if row.startswith("160000 ")]
-    return [name for name in links if name in paths and (place / name).is_dir()]
 
 
 def _stamp(place: Path, listing: Listing) -> Stamp:
