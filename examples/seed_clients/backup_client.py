@@ -13,48 +13,37 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
-import json
+import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from seed_protocol import ask, asking, check, check_frame  # type: ignore[import-not-found]  # it lies beside this script
 from websockets.asyncio.client import ClientConnection, connect
 
 PROBE = "backup_client_probe.py"
 GOOD, BAD = "VALUE = 1\n", "VALUE = 2  # a change that breaks the test\n"
 
 
-class WrongError(Exception):
-    """A frame or a file that is not as it must be."""
-
-
-def check(right: bool, found: Any, wanted: str) -> None:
-    """Stop at the first thing that is wrong."""
-    if not right:
-        raise WrongError(f"wanted {wanted}, got {json.dumps(found)[:300]}")
-
-
 def picture(workspace: Path) -> dict[str, str]:
-    """Every file of the workspace by its hash, version control included."""
-    files = sorted(path for path in workspace.rglob("*") if path.is_file() and not path.is_symlink())
-    return {str(path.relative_to(workspace)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-async def ask(line: ClientConnection, kind: str, **data: Any) -> dict[str, Any]:
-    """Send one request and read its answer; status frames may come before it."""
-    await line.send(json.dumps({"type": kind, "data": data}))
-    while True:
-        async with asyncio.timeout(120):
-            frame: dict[str, Any] = json.loads(await line.recv())
-        if frame.get("type") != "status":
-            return frame
+    """Everything in the workspace, version control included: directories, links, modes and every file by its hash."""
+    found = {}
+    for path in sorted(workspace.rglob("*")):
+        mode = oct(path.lstat().st_mode)
+        if path.is_symlink():
+            what = f"link {os.readlink(path)}"  # noqa: PTH115 - the text of the link, unresolved
+        else:
+            what = "directory" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
+        found[str(path.relative_to(workspace))] = f"{mode} {what}"
+    return found
 
 
 async def backup(line: ClientConnection, workspace: Path) -> str:
     """TEST 1: create a backup."""
-    frame = await ask(line, "create_backup", workspace_path=str(workspace))
-    check(frame.get("type") == "backup_created", frame, "backup_created")
+    frame = check_frame(
+        await ask(line, asking("create_backup", workspace_path=str(workspace))), "backup_created"
+    )
     path = str(frame["backup_path"])
     check(re.search(r"_\d{8}_\d{6}(_\d+)?$", path) is not None, path, "<base>/<workspace>_<YYYYMMDD_HHMMSS>")
     check(Path(path).name.startswith(workspace.name), path, f"a name that begins with {workspace.name}")
@@ -63,38 +52,38 @@ async def backup(line: ClientConnection, workspace: Path) -> str:
 
 async def commands(line: ClientConnection, workspace: Path) -> None:
     """TESTS 2 and 3: count and list the Python files."""
-    frame = await ask(line, "execute_command", command="ls *.py | wc -l", cwd=str(workspace))
-    check(frame.get("type") == "command_output" and frame["exit_code"] == 0, frame, "command_output")
-    check(int(frame["stdout"]) == len(list(workspace.glob("*.py"))), frame, "the number of Python files")
-    frame = await ask(line, "execute_command", command="ls *.py", cwd=str(workspace))
-    check(PROBE in frame["stdout"].split(), frame, f"{PROBE} in the list")
+    here = sorted(path.name for path in workspace.glob("*.py"))
+    frame = await ask(line, asking("execute_command", command="ls *.py | wc -l", cwd=str(workspace)))
+    count = check_frame(frame, "command_output", stderr="", exit_code=0)["stdout"]
+    check(count.strip() == str(len(here)), frame, "the number of Python files")
+    frame = await ask(line, asking("execute_command", command="ls *.py", cwd=str(workspace)))
+    listed = check_frame(frame, "command_output", stderr="", exit_code=0)["stdout"]
+    check(listed.splitlines() == here, frame, f"the list {here}")
 
 
 async def workflow(line: ClientConnection, workspace: Path) -> None:
     """TEST 4: back up, modify, test, restore because the test fails."""
+    test = asking("execute_command", command=f"grep -q 'VALUE = 1' {PROBE}", cwd=str(workspace))
     before = picture(workspace)
     saved = await backup(line, workspace)
-    frame = await ask(line, "write_file", path=PROBE, content=BAD)
-    check(frame == {"type": "write_success", "path": PROBE}, frame, "write_success")
-    frame = await ask(line, "write_file", path="left_over.txt", content="rubbish")
-    check(frame["type"] == "write_success", frame, "write_success")
-    frame = await ask(line, "execute_command", command=f"grep -q 'VALUE = 1' {PROBE}", cwd=str(workspace))
-    check(frame.get("exit_code") == 1, frame, "the test to fail")
-    frame = await ask(line, "restore_backup", backup_path=saved, workspace_path=str(workspace))
-    check(frame == {"type": "restore_complete"}, frame, "restore_complete")
+    for name, text in ((PROBE, BAD), ("left_over/rubbish.txt", "rubbish")):
+        frame = await ask(line, asking("write_file", path=name, content=text))
+        check_frame(frame, "write_success", path=name)
+        check((workspace / name).read_text() == text, name, "the file as it was written")
+    check_frame(await ask(line, test), "command_output", stdout="", stderr="", exit_code=1)
+    frame = await ask(line, asking("restore_backup", backup_path=saved, workspace_path=str(workspace)))
+    check_frame(frame, "restore_complete")
     check(picture(workspace) == before, sorted(picture(workspace)), "every file as it was, and nothing else")
-    frame = await ask(line, "execute_command", command=f"grep -q 'VALUE = 1' {PROBE}", cwd=str(workspace))
-    check(frame.get("exit_code") == 0, frame, "the test to pass")
+    check_frame(await ask(line, test), "command_output", stdout="", stderr="", exit_code=0)
 
 
 async def mistakes(line: ClientConnection, workspace: Path) -> None:
     """What is no backup is not restored, and nothing is lost by trying."""
     before = picture(workspace)
     for path in ("/", str(workspace), "no_such_20251017_000000"):
-        frame = await ask(line, "restore_backup", backup_path=path, workspace_path=str(workspace))
-        check(frame.get("type") == "error", frame, "an error")
-    frame = await ask(line, "create_backup")
-    check(frame == {"type": "error", "message": "Missing workspace_path"}, frame, "Missing workspace_path")
+        frame = await ask(line, asking("restore_backup", backup_path=path, workspace_path=str(workspace)))
+        check(bool(check_frame(frame, "error")["message"]), frame, "why")
+    check_frame(await ask(line, asking("create_backup")), "error", message="Missing workspace_path")
     check(picture(workspace) == before, sorted(picture(workspace)), "every file as it was")
 
 
@@ -112,13 +101,13 @@ async def run(url: str, token: str | None, workspace: Path) -> None:
         probe.unlink(missing_ok=True)
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Parse the arguments and run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("workspace", type=Path)
     parser.add_argument("--url", default="ws://localhost:8765")
     parser.add_argument("--token-file", type=Path)
-    args = parser.parse_args()
+    args = parser.parse_args(words)
     try:
         token = args.token_file.read_text().strip() if args.token_file else None
         asyncio.run(run(args.url, token, args.workspace.resolve()))

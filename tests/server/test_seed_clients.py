@@ -102,4 +102,4 @@ def test_a_backup_that_is_none_makes_the_client_fail(tmp_path: Path) -> None:
     with _liar(lambda message: answers[message["type"]]) as url:
         done = _run("backup_client.py", str(tmp_path), "--url", url)
     assert done.returncode == 1
-    assert "WrongError" in done.stderr
+    assert "WrongFrameError" in done.stderr
