@@ -34,15 +34,18 @@ def bwrap_argv(bwrap: Bubblewrap, spec: Spec) -> list[str]:
     return [bwrap.path, "--args", str(ARGS_FD), "--", *spec.argv]
 
 
-def bwrap_options(bwrap: Bubblewrap, spec: Spec, plan: list[Mount], env: Mapping[str, str]) -> bytes:
+def bwrap_options(
+    bwrap: Bubblewrap, spec: Spec, plan: list[Mount], env: Mapping[str, str], *, offline: bool = False
+) -> bytes:
     """Build what bwrap reads from its descriptor, for a spec with resolved paths.
 
-    bwrap itself runs outside: variables such as LD_PRELOAD must be set by it for the command, never for it.
+    Offline: the keeper has a network of its own with nothing in it, which the command inherits. bwrap itself runs
+    outside: variables such as LD_PRELOAD must be set by it for the command, never for it.
     """
     words = ["--die-with-parent", "--new-session", "--unshare-user", "--unshare-pid", "--unshare-ipc"]
     words += ["--unshare-uts", "--unshare-cgroup-try", "--hostname", "sandbox", "--cap-drop", "ALL"]
     words += ["--disable-userns"] if bwrap.disable_userns else []
-    words += ["--unshare-net"] if spec.network is Network.OFF else []
+    words += ["--unshare-net"] if spec.network is not Network.FULL and not offline else []
     words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     for mount in plan:
         words += _mount(bwrap, mount, spec.limits.temporary_mb << 20)
@@ -50,7 +53,7 @@ def bwrap_options(bwrap: Bubblewrap, spec: Spec, plan: list[Mount], env: Mapping
         words += [word for path in _RESOLVERS for word in ("--ro-bind-try", path, path)]
     words += ["--seccomp", str(SECCOMP_FD), "--json-status-fd", str(REPORT_FD), "--block-fd", str(GATE_FD)]
     words += [word for name, value in env.items() for word in ("--setenv", name, value)]
-    return b"".join(os.fsencode(word) + b"\0" for word in [*words, "--chdir", spec.cwd])
+    return os.fsencode("\0".join([*words, "--chdir", spec.cwd, ""]))
 
 
 def _mount(bwrap: Bubblewrap, mount: Mount, temporary: int) -> list[str]:

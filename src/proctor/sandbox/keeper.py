@@ -17,12 +17,14 @@ import sys
 import time
 from typing import Any
 
-from proctor.sandbox import procfs, spawn, wire
+from proctor.sandbox import netns, procfs, spawn, wire
 from proctor.sandbox.identity import send_signal
+from proctor.sandbox.pids import PidsGroup
 
 __all__ = ["Keeper", "main"]
 
 _TICK = 0.1
+_GLANCE = 0.025  # how often the machine's population is read while nobody else holds the number of processes
 _DRAIN = 0.25  # what a leader's end leaves to its children before they are killed
 _KILL_DEADLINE = 10.0
 _MAXRSS_BYTES = 1024 if procfs.LINUX else 1
@@ -48,6 +50,9 @@ class _Tree:
         self.deadline: float | None = None if seconds is None else self.began + seconds
         self.kill_at: float | None = None
         self.next_look = self.began + _TICK
+        self.held: dict[str, str] = job["held"]
+        self.crowd = procfs.population() if self.held.get("processes") == "polled" else 0
+        self.next_glance = self.began + _GLANCE
         self.exit: int | None = None
         self.killed_for: str | None = None
         self.reaped_cpu = 0.0
@@ -59,8 +64,11 @@ class _Tree:
 class Keeper:
     """Serves one owner over one socket until the owner is gone."""
 
-    def __init__(self, channel: socket.socket) -> None:
+    def __init__(self, channel: socket.socket, *, offline: bool = False) -> None:
         self.channel = wire.Channel(channel)
+        self.offline = offline
+        self.pids: PidsGroup | None = None
+        self.pids_sought = False
         self.wakeup, wakeup_write = os.pipe()
         for end in (self.wakeup, wakeup_write):
             os.set_blocking(end, False)
@@ -85,6 +93,8 @@ class Keeper:
         finally:
             self._end_everything()
             _remove(self.tree.temporary if self.tree is not None else None)
+            if self.pids is not None:
+                self.pids.leave()
 
     def _next_job(self) -> tuple[dict[str, Any], list[int]]:
         while True:
@@ -111,6 +121,7 @@ class Keeper:
 
     def _job(self, job: dict[str, Any], fds: list[int]) -> None:
         try:
+            self._make_ready(job)
             child = spawn.start(job, fds)
         except spawn.SpawnError as error:
             self._end_everything()
@@ -127,6 +138,35 @@ class Keeper:
         self._watch(tree)
         self._finish(tree)
         self.tree = None
+
+    def _make_ready(self, job: dict[str, Any]) -> None:
+        """What must stand before the program runs: no network but ours, the door to the proxy, the process limit."""
+        if job["offline"] and not self.offline:
+            raise spawn.SpawnError("network", 0, "this keeper has the host's network")
+        if job["listen"] is not None:
+            self._open_door(job["listen"])
+        if job["held"].get("processes") == "polled":
+            self._hold_processes(job)
+
+    def _open_door(self, port: int) -> None:
+        """Listen in our own network and hand the socket out, where the proxy is."""
+        try:
+            door = netns.listen(port)
+        except OSError as problem:
+            raise spawn.SpawnError("network", problem.errno or 0, str(problem)) from None
+        with door:
+            self.channel.send({"ev": "listening"}, [door.fileno()])
+
+    def _hold_processes(self, job: dict[str, Any]) -> None:
+        """Let the kernel hold the number of processes where it can; elsewhere it is watched."""
+        if not self.pids_sought and procfs.LINUX:
+            self.pids_sought, self.pids = True, PidsGroup.make()
+        if self.pids is not None:
+            try:
+                self.pids.limit(job["limits"]["processes"])
+            except OSError:
+                return
+            job["held"]["processes"] = "cgroup"
 
     def _watch(self, tree: _Tree) -> None:
         """Wait for the leader's end, keeping the limits and hearing the owner meanwhile."""
@@ -147,6 +187,7 @@ class Keeper:
         """How long nothing needs doing; None while only the owner or a death can change anything."""
         moments = [tree.kill_at if tree.kill_at is not None else tree.deadline]
         moments += [tree.next_look] if tree.polled and tree.kill_at is None else []
+        moments += [tree.next_glance] if tree.crowd and tree.kill_at is None else []
         known = [moment for moment in moments if moment is not None]
         return max(0.0, min(known) - time.monotonic()) if known else None
 
@@ -170,6 +211,10 @@ class Keeper:
     def _keep_limits(self, tree: _Tree) -> None:
         limits = tree.limits
         now = time.monotonic()
+        if tree.crowd and now >= tree.next_glance:
+            tree.next_glance = now + _GLANCE
+            # A bomb grows by thousands between two looks: look at once when the machine fills up.
+            tree.next_look = now if procfs.population() - tree.crowd > limits["processes"] else tree.next_look
         if tree.kill_at is not None or not tree.polled or now < tree.next_look:
             return
         tree.next_look = now + _TICK
@@ -233,6 +278,7 @@ class Keeper:
             "seconds": time.monotonic() - tree.began,
             "cpu_seconds": tree.reaped_cpu,
             "peak_bytes": tree.peak,
+            "held": tree.held,
         }
         self.channel.send(done | {"status": tree.child.status()})
 
@@ -252,6 +298,9 @@ class Keeper:
         pause = 0.0
         if self.tree is not None and not procfs.LINUX:
             send_signal([-self.tree.leader], signal.SIGKILL)
+        if self.tree is not None and self.tree.wrappers:
+            # With its first process a namespace ends whole, before anybody has counted who is in it.
+            send_signal(procfs.children(os.getpid()), signal.SIGKILL)
         while not self._reap():
             if time.monotonic() > until:
                 return len(procfs.tree(os.getpid()))
@@ -271,9 +320,12 @@ def _remove(place: str | None) -> None:
 
 def main() -> None:
     """Become subreaper, promise to end with the owner, and serve the socket whose number is given."""
-    spawn.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     number = int(sys.argv[1])
     os.set_inheritable(number, False)  # whoever holds this socket gives orders: never the command
-    keeper = Keeper(socket.socket(fileno=number))
+    offline = wire.OFFLINE in sys.argv[2:]
+    if offline:
+        netns.enter()  # where it fails this process ends, and nothing ever runs in it
+    spawn.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    keeper = Keeper(socket.socket(fileno=number), offline=offline)
     spawn.prctl(spawn.PR_SET_PDEATHSIG, signal.SIGTERM)
     keeper.serve()

@@ -13,10 +13,11 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 from proctor.protocol.errors import UnavailableError
 from proctor.sandbox.procfs import start_time
-from proctor.sandbox.wire import Channel
+from proctor.sandbox.wire import OFFLINE, Channel
 
 __all__ = ["KeeperProcess", "Nursery", "close_idle_keepers", "nursery"]
 
@@ -27,12 +28,25 @@ _ROOT = str(Path(__file__).resolve().parents[2])
 _BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from proctor.sandbox.keeper import main; main()"
 
 
+def _apart() -> dict[str, Any]:
+    """A keeper and its commands must not reach our terminal; where we have none, a group of its own is enough.
+
+    On a busy machine the scheduler makes a new session wait its turn at every step (autogroup).
+    """
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return {"process_group": 0}
+    return {"start_new_session": True}
+
+
 class KeeperProcess:
     """One keeper process and the owner's end of its socket."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, offline: bool = False) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         argv = [sys.executable, "-I", "-S", "-c", _BOOT, _ROOT, str(theirs.fileno())]
+        argv += [OFFLINE] if offline else []
         try:
             self.process = subprocess.Popen(
                 argv,
@@ -42,13 +56,14 @@ class KeeperProcess:
                 stderr=subprocess.DEVNULL,
                 env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
                 cwd="/",
-                start_new_session=True,
+                **_apart(),
             )
         except OSError:
             ours.close()
             raise
         finally:
             theirs.close()
+        self.offline = offline
         self.start_time = start_time(self.process.pid) or 0
         self.channel = Channel(ours)
 
@@ -73,27 +88,34 @@ class Nursery:
         self._lock = threading.Lock()
         self._idle: list[KeeperProcess] = []
         self._ended: list[KeeperProcess] = []
-        self._orders: queue.SimpleQueue[asyncio.Future[KeeperProcess]] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[tuple[asyncio.Future[KeeperProcess], bool]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    async def take(self) -> KeeperProcess:
-        """Give an idle keeper, or a new one."""
+    async def take(self, *, offline: bool = False) -> KeeperProcess:
+        """Give an idle keeper, or a new one; an offline one has a network of its own with nothing in it."""
         with self._lock:
-            while self._idle:
-                keeper = self._idle.pop()
-                if keeper.process.poll() is None:
-                    return keeper
-                keeper.close()
+            keeper = self._idle_one(offline=offline)
+            if keeper is not None:
+                return keeper
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="proctor-keepers", daemon=True)
                 self._thread.start()
         order: asyncio.Future[KeeperProcess] = asyncio.get_running_loop().create_future()
-        self._orders.put(order)
+        self._orders.put((order, offline))
         try:
             return await asyncio.wait_for(asyncio.shield(order), _START_SECONDS)
         except (TimeoutError, asyncio.CancelledError):
             order.add_done_callback(self._not_wanted)
             raise
+
+    def _idle_one(self, *, offline: bool) -> KeeperProcess | None:
+        """The idle keeper used last, of this kind; dead ones are let go on the way."""
+        for keeper in [one for one in reversed(self._idle) if one.offline is offline]:
+            self._idle.remove(keeper)
+            if keeper.process.poll() is None:
+                return keeper
+            keeper.close()
+        return None
 
     def _not_wanted(self, order: asyncio.Future[KeeperProcess]) -> None:
         if not order.cancelled() and order.exception() is None:
@@ -125,9 +147,9 @@ class Nursery:
 
     def _serve(self) -> None:
         while True:
-            order = self._orders.get()
+            order, offline = self._orders.get()
             try:
-                keeper = KeeperProcess()
+                keeper = KeeperProcess(offline=offline)
             except OSError as error:
                 _settle(order, None, error)
             else:

@@ -19,11 +19,13 @@ from proctor.sandbox.landlock import landlock_missing, landlock_rules
 from proctor.sandbox.paths import Kind, Mount, mounts, resolved
 from proctor.sandbox.process import Job, TreeLimits
 from proctor.sandbox.protected import Memory, git_anchors, git_guarded
+from proctor.sandbox.proxy import PROXY_PORT, proxy_environment
 from proctor.sandbox.seatbelt import UNTESTED, seatbelt_argv
 from proctor.sandbox.spec import Confinement, Level, Network, Spec, SpecError
 
 __all__ = ["Prepared", "prepare"]
 
+_NUMBERS = {"report": bubblewrap.REPORT_FD, "gate": bubblewrap.GATE_FD}
 _REACHABLE = "the host's loopback and abstract sockets are reachable"
 _OPEN = (
     "files outside the workspace can be read and written",
@@ -98,9 +100,11 @@ def _wrapped(ready: _Ready) -> Prepared:
     bwrap, _reason = probe.bubblewrap()
     assert bwrap is not None
     argv = bubblewrap.bwrap_argv(bwrap, spec)
-    numbers = {"report": bubblewrap.REPORT_FD, "gate": bubblewrap.GATE_FD}
-    job = _job(ready, argv, "/", "/tmp", wrappers=bubblewrap.WRAPPERS, wrapper_fds=numbers)  # noqa: S108
-    options = bubblewrap.bwrap_options(bwrap, spec, ready.plan, job.env)
+    offline = spec.network is not Network.FULL and not probe.offline()
+    door = PROXY_PORT if spec.network is Network.HOSTS else None
+    more = {"wrappers": bubblewrap.WRAPPERS, "wrapper_fds": _NUMBERS, "offline": offline, "listen": door}
+    job = _job(ready, argv, "/", "/tmp", **more)  # noqa: S108
+    options = bubblewrap.bwrap_options(bwrap, spec, ready.plan, job.env, offline=offline)
     job = replace(job, env={MARK: ready.run_id})
     missing = [_REACHABLE] if spec.network is Network.FULL else []
     confinement = Confinement(Level.BWRAP, spec.network, (*missing, *_polled(spec, group)))
@@ -119,9 +123,9 @@ def _wrapped(ready: _Ready) -> Prepared:
 def _file(data: bytes) -> int:
     """A file without a name, to be read from its beginning."""
     fd = os.memfd_create("proctor", os.MFD_CLOEXEC)
-    with open(fd, "wb", closefd=False) as file:
-        file.write(data)
-    os.lseek(fd, 0, os.SEEK_SET)
+    left = memoryview(data)
+    while left:
+        left = left[os.pwrite(fd, left, len(data) - len(left)) :]
     return fd
 
 
@@ -153,6 +157,7 @@ def _polled(spec: Spec, group: Group | None) -> tuple[str, ...]:
 def _job(ready: _Ready, argv: list[str], cwd: str, tmp: str, **more: Any) -> Job:
     spec, limits, group = ready.spec, ready.spec.limits, ready.group
     env = {"TMPDIR": tmp, "XDG_CACHE_HOME": f"{tmp}/.cache", **spec.env, MARK: ready.run_id}
+    env |= proxy_environment() if spec.network is Network.HOSTS else {}
     tree = TreeLimits(limits.seconds, limits.grace, limits.memory_mb, limits.cpu_percent, limits.processes)
     rlimits = {"RLIMIT_CORE": 0}
     if limits.memory_mb is not None:
@@ -161,4 +166,9 @@ def _job(ready: _Ready, argv: list[str], cwd: str, tmp: str, **more: Any) -> Job
     if limits.processes is not None and more.get("wrappers"):
         rlimits["RLIMIT_NPROC"] = limits.processes * 4  # counts threads, in this user namespace alone
     place = str(group.path) if group is not None else None
-    return Job(argv, cwd, env, limits=tree, rlimits=rlimits, cgroup=place, quiet=True, **more)
+    held = {"memory": "cgroup", "cpu": "cgroup", "processes": "cgroup"} if group is not None else {}
+    if "RLIMIT_NPROC" in rlimits and os.geteuid() != 0:
+        held.setdefault("processes", "rlimit")  # it does not hold root
+    wanted = {"memory": limits.memory_mb, "cpu": limits.cpu_percent, "processes": limits.processes}
+    held = {name: by for name, by in held.items() if wanted[name] is not None}
+    return Job(argv, cwd, env, limits=tree, rlimits=rlimits, cgroup=place, held=held, quiet=True, **more)

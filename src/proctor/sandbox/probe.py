@@ -17,7 +17,18 @@ from proctor.sandbox.bubblewrap import Bubblewrap
 from proctor.sandbox.seatbelt import SANDBOX_EXEC
 from proctor.sandbox.spec import Level, LevelUnavailableError
 
-__all__ = ["Check", "Probe", "best_level", "bubblewrap", "describe", "landlock", "probe"]
+__all__ = [
+    "Check",
+    "Probe",
+    "available",
+    "best_level",
+    "bubblewrap",
+    "by_host",
+    "describe",
+    "landlock",
+    "offline",
+    "probe",
+]
 
 _DIRECTORIES = (
     "/usr/bin",
@@ -126,6 +137,20 @@ def landlock() -> tuple[int, str]:
         return 0, f"no seccomp filter for {os.uname().machine}"
     reason = _trial([sys.executable, "-I", "-S", "-c", _TRIAL, _ROOT], 0)
     return (0, reason) if reason else (abi, "")
+
+
+@functools.cache
+def offline() -> str:
+    """Say why a keeper cannot have a network of its own; "" when it can. Network by host needs one."""
+    if sys.platform != "linux":
+        return "network namespaces are for Linux"
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from proctor.sandbox import netns; netns.enter(); netns.listen(0)"
+    return _trial([sys.executable, "-I", "-S", "-c", code, _ROOT], 0)
+
+
+def by_host() -> str:
+    """Say why the network cannot be a list of hosts; "" when it can."""
+    return bubblewrap()[1] or offline()
 
 
 @functools.cache

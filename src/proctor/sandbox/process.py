@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 _END_SECONDS = 30.0
+_WATCHED = {"memory": "memory_mb", "cpu": "cpu_percent", "processes": "processes"}
 
 
 class NotStartedError(ProctorError):
@@ -71,11 +73,17 @@ class Job:
     wrapper_fds: Mapping[str, int] = field(default_factory=dict)
     cgroup: str | None = None  # the group the program joins before it starts
     temporary: str | None = None  # a directory of the run, removed by the keeper should we be gone by then
+    offline: bool = False  # the keeper must have a network of its own with nothing in it
+    listen: int | None = None  # the port in that network on which our proxy is to be found
+    held: Mapping[str, str] = field(
+        default_factory=dict
+    )  # who keeps each limit; `polled` ones the keeper may better
     quiet: bool = False  # tell only the end: for those who do not wait until the program runs
 
     def message(self, extra: int) -> dict[str, Any]:
         """The order to the keeper, with this many descriptors beyond the three streams."""
         limits = {name: getattr(self.limits, name) for name in TreeLimits.__dataclass_fields__}
+        watched = {name: "polled" for name, key in _WATCHED.items() if limits[key] is not None}
         return {
             "op": "start",
             "argv": list(self.argv),
@@ -89,6 +97,9 @@ class Job:
             "wrapper_fds": dict(self.wrapper_fds),
             "cgroup": self.cgroup,
             "temporary": self.temporary,
+            "offline": self.offline,
+            "listen": self.listen,
+            "held": watched | dict(self.held),
             "quiet": self.quiet,
             "extra_fds": list(range(3, 3 + extra)),
         }
@@ -107,6 +118,7 @@ class Ending:
     peak_bytes: int = 0
     kill_seconds: float = 0.0
     status: Mapping[str, Any] = field(default_factory=dict)
+    held: Mapping[str, str] = field(default_factory=dict)  # who kept each limit: cgroup, rlimit or polled
 
 
 class Tree:
@@ -120,6 +132,7 @@ class Tree:
         self._loop = asyncio.get_running_loop()
         self._started: asyncio.Future[None] = self._loop.create_future()
         self._done: asyncio.Future[Ending] = self._loop.create_future()
+        self._door: asyncio.Future[socket.socket] = self._loop.create_future()
 
     async def start(
         self, job: Job, *, stdin: int, stdout: int, stderr: int, extra: Sequence[int] = ()
@@ -147,6 +160,12 @@ class Tree:
         """Wait until nobody is left of the tree. Cancelling the waiter does not end it; `gone()` does."""
         return await asyncio.shield(self._done)
 
+    async def door(self) -> socket.socket | None:
+        """The socket on which the tree's proxy is expected, for the caller to close; None when the tree is gone."""
+        either: list[asyncio.Future[Any]] = [self._door, self._done]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return self._door.result() if self._door.done() else None
+
     def when_done(self, tell: Callable[[], object]) -> None:
         """Call back once nobody is left of the tree."""
         self._done.add_done_callback(lambda _: tell())
@@ -155,6 +174,8 @@ class Tree:
         """End whatever is left, at once, and wait for it even while the caller is being cancelled."""
         self.ask_to_end("cancelled", grace=0.0)
         interrupted = await self._through(self._done, self.abandon)
+        if self._door.done():
+            self._door.result().close()
         if self._once:
             burial = self._loop.run_in_executor(None, self._keeper.bury)
             interrupted |= await self._through(burial, self.abandon)
@@ -216,12 +237,14 @@ class Tree:
         if messages is None:
             self._lost()
             return
-        for message, _fds in messages:
-            self._take(message)
+        for message, fds in messages:
+            self._take(message, fds)
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _take(self, message: dict[str, Any], fds: list[int]) -> None:
         event = message.pop("ev")
-        if event == "started":
+        if event == "listening":
+            self._door.set_result(socket.socket(fileno=fds[0]))
+        elif event == "started":
             self._started.set_result(None)
         elif event == "failed":
             self._release(reuse=True)
@@ -262,6 +285,6 @@ async def hold(mark: str) -> Tree:
 
 async def start(job: Job, *, stdin: int, stdout: int, stderr: int, extra: Sequence[int] = ()) -> Tree:
     """Start a tree at once; see `Tree.start`."""
-    tree = Tree(await nursery().take(), job.env.get(MARK, ""), once=False)
+    tree = Tree(await nursery().take(offline=job.offline), job.env.get(MARK, ""), once=False)
     await tree.start(job, stdin=stdin, stdout=stdout, stderr=stderr, extra=extra)
     return tree

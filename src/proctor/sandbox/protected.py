@@ -62,7 +62,9 @@ class Memory:
     def __init__(self, guarded: tuple[str, ...]) -> None:
         self._guarded = guarded
         # Where there was no repository, a new one is told of but left: `git init` is an honest command.
-        self._restorable = {path for path in guarded if Path(path).parent.exists()}
+        parents = {path: path.rpartition("/")[0] for path in guarded}
+        there = {parent: os.path.lexists(parent) for parent in set(parents.values())}
+        self._restorable = {path for path, parent in parents.items() if there[parent]}
         self._before: dict[str, _Saved] = {}
 
     def cheap(self) -> bool:

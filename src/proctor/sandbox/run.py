@@ -12,13 +12,15 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 from proctor.protocol.ids import new_id
 from proctor.protocol.permits import Permit, redeem_permit
 from proctor.sandbox import probe, process
 from proctor.sandbox.prepare import Prepared, prepare
+from proctor.sandbox.proxy import HostProxy, Resolver
 from proctor.sandbox.pump import Pump
-from proctor.sandbox.spec import Altered, Level, Result, Spec
+from proctor.sandbox.spec import Altered, Confinement, Level, LevelUnavailableError, Network, Result, Spec
 
 __all__ = ["OnOutput", "run", "run_sync"]
 
@@ -28,25 +30,36 @@ _PATIENCE = 30.0  # what the keeper may need beyond limit and grace before we ta
 
 
 async def run(
-    spec: Spec, *, permit: Permit, on_output: OnOutput | None = None, cancel: asyncio.Event | None = None
+    spec: Spec,
+    *,
+    permit: Permit,
+    on_output: OnOutput | None = None,
+    cancel: asyncio.Event | None = None,
+    resolve: Resolver | None = None,
 ) -> Result:
     """Run a command to its end and tell what came of it.
 
     A time-out or a set `cancel` ends the tree (TERM, grace, KILL) and gives a result. Cancelling the task ends
     the tree at once and then raises. Raises a refusal when the permit is wrong or the level cannot be had.
+    `resolve` answers for the system's resolver where the network is a list of hosts.
     """
     redeem_permit(permit, now=time.monotonic())
-    async with _prepared(spec) as prepared:
+    spec, level, note = await _chosen(spec)
+    proxy = HostProxy(spec.hosts, resolve=resolve) if spec.network is Network.HOSTS else None
+    async with _prepared(spec, level) as prepared:
         began = time.monotonic()
         pumps = [Pump(name, spec.limits, on_output) for name in ("stdout", "stderr")]
         try:
-            ending = await _execute(spec, prepared, pumps, cancel)
+            ending = await _execute(spec, prepared, pumps, cancel, proxy)
         finally:
             for pump in pumps:
                 pump.close()
         memory = prepared.memory
         altered = memory.compare() if memory.cheap() else await asyncio.to_thread(memory.compare)
-        return _result(prepared, ending, pumps, altered, time.monotonic() - began)
+        box = prepared.confinement
+        reached = proxy.reached() if proxy is not None else ()
+        box = replace(box, missing=(*box.missing, *note), limits=ending.held, reached=reached)
+        return _result(prepared, ending, pumps, altered, time.monotonic() - began, box)
 
 
 def run_sync(spec: Spec, *, permit: Permit, on_output: OnOutput | None = None) -> Result:
@@ -55,10 +68,9 @@ def run_sync(spec: Spec, *, permit: Permit, on_output: OnOutput | None = None) -
 
 
 @contextlib.asynccontextmanager
-async def _prepared(spec: Spec) -> AsyncIterator[Prepared]:
-    """Choose the level, make what the run needs beside itself, and take it away again whatever happens."""
-    run_id = new_id("run")
-    ready = prepare(spec, await _level(spec), run_id)
+async def _prepared(spec: Spec, level: Level) -> AsyncIterator[Prepared]:
+    """Make what the run needs beside itself, and take it away again whatever happens."""
+    ready = prepare(spec, level, new_id("run"))
     try:
         if not ready.memory.cheap():
             await asyncio.to_thread(ready.memory.remember)
@@ -69,17 +81,37 @@ async def _prepared(spec: Spec) -> AsyncIterator[Prepared]:
             await asyncio.shield(asyncio.to_thread(ready.clear_temporary))
 
 
-async def _level(spec: Spec) -> Level:
-    """Choose the level; the first time mechanisms are tried by running them, which must not block the loop."""
+async def _chosen(spec: Spec) -> tuple[Spec, Level, tuple[str, ...]]:
+    """Choose the level; the first time mechanisms are tried by running them, which must not block the loop.
+
+    A list of hosts holds at level 3 only: without it the network is off and the result says so, or nothing runs.
+    """
     wanted = (spec.level_required, spec.level)
     if wanted not in _answered:
         await asyncio.to_thread(probe.best_level, *wanted)
+        await asyncio.to_thread(probe.offline)
         _answered.add(wanted)
-    return probe.best_level(*wanted)
+    level = probe.best_level(*wanted)
+    why = _not_by_host(level) if spec.network is Network.HOSTS else ""
+    if not why:
+        return spec, level, ()
+    if not spec.hosts_optional:
+        cure = "Install bubblewrap and allow user namespaces; `proctor doctor` says more."
+        raise LevelUnavailableError(wanted=int(Level.BWRAP), found=int(level), why=why, cure=cure)
+    note = f"network by host cannot be had here, so the network is off ({why})"
+    return replace(spec, network=Network.OFF, hosts=()), level, (note,)
+
+
+def _not_by_host(level: Level) -> str:
+    return probe.by_host() if level is Level.BWRAP else "network by host needs level 3"
 
 
 async def _execute(
-    spec: Spec, prepared: Prepared, pumps: list[Pump], cancel: asyncio.Event | None
+    spec: Spec,
+    prepared: Prepared,
+    pumps: list[Pump],
+    cancel: asyncio.Event | None,
+    proxy: HostProxy | None,
 ) -> process.Ending:
     """Start the tree and follow it; however this is left, the tree is gone."""
     stdin = _stdin(spec.stdin)
@@ -92,11 +124,31 @@ async def _execute(
         for pump in pumps:
             pump.close_writer()
     try:
-        return await _follow(tree, spec, pumps, cancel)
+        async with _serving(tree, proxy):
+            return await _follow(tree, spec, pumps, cancel)
     except ExceptionGroup as problems:
-        raise problems.exceptions[0] from None
+        raise _first(problems) from None
     finally:
         await tree.gone()
+
+
+def _first(problems: ExceptionGroup[Exception]) -> Exception:
+    found: Exception = problems
+    while isinstance(found, ExceptionGroup):
+        found = found.exceptions[0]
+    return found
+
+
+@contextlib.asynccontextmanager
+async def _serving(tree: process.Tree, proxy: HostProxy | None) -> AsyncIterator[None]:
+    """Let the proxy serve the tree while it runs."""
+    door = await tree.door() if proxy is not None else None
+    if proxy is None or door is None:
+        yield
+        return
+    with door:
+        async with proxy.serving(door):
+            yield
 
 
 async def _follow(
@@ -148,6 +200,7 @@ def _result(
     pumps: list[Pump],
     altered: tuple[Altered, ...],
     seconds: float,
+    box: Confinement,
 ) -> Result:
     """Put the facts together; a wrapper that could not set itself up is an error and not the command's end."""
     outputs = [pump.capture.output() for pump in pumps]
@@ -171,7 +224,7 @@ def _result(
         leftovers=ending.leftovers,
         cpu_seconds=ending.cpu_seconds,
         peak_bytes=ending.peak_bytes,
-        sandbox=prepared.confinement,
+        sandbox=box,
         altered=altered,
     )
 

@@ -1,4 +1,4 @@
-"""Between fork and exec in the keeper: session, descriptors, limits, confinement; then the program.
+"""Between fork and exec in the keeper: group, descriptors, limits, confinement; then the program.
 
 Two ways in: `fork` for a child that confines itself (level 2, 1), `posix_spawn` for bwrap, which does it all.
 Standard library only; runs in a process with one thread, so code after fork is safe.
@@ -104,7 +104,9 @@ def _become(job: dict[str, Any], fds: list[int], error: int, keeper: int) -> NoR
         if os.getppid() != keeper:
             os._exit(127)  # the keeper died before we could ask to die with it
         _fresh_signals()
-        os.setsid()
+        # A group, no session: the keeper's has no terminal, only a leader could take one, and on a busy machine
+        # the scheduler makes every new session wait its turn.
+        os.setpgid(0, 0)
         error = _place(fds, [0, 1, 2, *job["extra_fds"]], error)
         _set_limits(0, job["rlimits"])
         stage = "cgroup"
@@ -203,7 +205,6 @@ def _spawn_bwrap(job: dict[str, Any], fds: list[int], own: dict[int, int]) -> in
             job["argv"],
             job["env"],
             file_actions=actions,
-            setsid=True,
             setsigmask=[],
             setsigdef=_RESET,
         )

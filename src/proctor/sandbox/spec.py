@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
 from proctor.protocol.errors import RefusedError, UsageError
+from proctor.sandbox.hosts import check_hosts
 
 __all__ = [
     "Altered",
@@ -17,6 +18,7 @@ __all__ = [
     "Network",
     "Output",
     "Placed",
+    "Reach",
     "Result",
     "Spec",
     "SpecError",
@@ -33,9 +35,10 @@ class Level(IntEnum):
 
 
 class Network(StrEnum):
-    """What a command may reach: nothing but its own loopback, or everything."""
+    """What a command may reach: nothing but its own loopback, some hosts through our proxy, or everything."""
 
     OFF = "off"
+    HOSTS = "hosts"
     FULL = "full"
 
 
@@ -82,7 +85,9 @@ class Spec:
     writable: directories (or files) it may change. readable: what it may read beyond the system's own
     directories. hidden: what it must not see. protected: read-only although inside a writable root; hooks and
     configuration of git always are. placed: what stands over another path, in order of depth; needs level 3 by
-    name. level: exactly this one; otherwise the best there is, at least `level_required`.
+    name. hosts: what may be reached with `Network.HOSTS` (see `hosts.py`), which only level 3 can do: without it the
+    command is refused, or (hosts_optional) runs with no network at all and the result says so. level: exactly this
+    one; otherwise the best there is, at least `level_required`.
     """
 
     argv: tuple[str, ...]
@@ -94,6 +99,8 @@ class Spec:
     protected: tuple[str, ...] = ()
     placed: tuple[Placed, ...] = ()
     network: Network = Network.OFF
+    hosts: tuple[str, ...] = ()
+    hosts_optional: bool = False
     limits: Limits = Limits()
     level_required: Level = Level.LANDLOCK
     level: Level | None = None
@@ -111,6 +118,11 @@ class Spec:
         for name, value in self.env.items():
             if not name or "=" in name or "\0" in name + value:
                 raise SpecError(problem=f"{name!r} is no environment variable", cure="Remove it.")
+        if bool(self.hosts) != (self.network is Network.HOSTS):
+            raise SpecError(
+                problem="hosts and the network do not fit", cure="Give hosts with Network.HOSTS only."
+            )
+        check_hosts(self.hosts)
         if self.placed and self.level is not Level.BWRAP:
             raise SpecError(
                 problem="only level 3 can place a directory over another path", cure="Ask for it by name."
@@ -144,12 +156,33 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """One host a command wanted: whether it was allowed, why not (or what went wrong), and how often."""
+
+    host: str  # with its port
+    allowed: bool
+    reason: str = ""
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Confinement:
-    """How well the command really was confined; `missing` says in plain words what did not hold."""
+    """How well the command really was confined; `missing` says in plain words what did not hold.
+
+    limits: who kept each limit (memory, cpu, processes): `cgroup`, `rlimit` or `polled`. reached: the hosts the command
+    wanted, allowed and refused, when its network was a list of hosts.
+    """
 
     level: Level
     net: Network
     missing: tuple[str, ...]
+    limits: Mapping[str, str] = field(default_factory=dict)
+    reached: tuple[Reach, ...] = ()
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """The hosts that were wanted and refused, each with the reason."""
+        return tuple(f"{one.host} ({one.reason})" for one in self.reached if not one.allowed)
 
 
 @dataclass(frozen=True, slots=True)

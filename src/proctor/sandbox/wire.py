@@ -12,9 +12,10 @@ import socket
 import struct
 from typing import Any
 
-__all__ = ["MAX_MESSAGE", "Channel"]
+__all__ = ["MAX_MESSAGE", "OFFLINE", "Channel"]
 
 MAX_MESSAGE = 8 << 20  # the kernel's own limit for arguments and environment is below this
+OFFLINE = "offline"  # the word by which a keeper is started in a network of its own
 _MAX_FDS = 16
 _HEAD = struct.Struct("=I")
 _CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
