@@ -24,8 +24,9 @@ from proctor.config import load_settings
 from proctor.gate.humans import load_token
 from proctor.server.app import create_app, make_front
 from proctor.server.auth import Access
+from proctor.server.browsers import Browsers
 from proctor.server.front import Front
-from proctor.server.guard import Guard
+from proctor.server.holding import Doorkeeper
 from proctor.server.socket import MAX_MESSAGE, WebSocketDoor
 
 __all__ = ["Door", "Socket", "served"]
@@ -113,11 +114,13 @@ def served(place: Path, **settings: Any) -> Iterator[Door]:
     http, ws = _listen(), _listen()
     ports = frozenset(one.getsockname()[1] for one in (http, ws))
     woken: list[float] = []
-    access = Access(app.settings.paths.token_file, ports=ports, **settings)
+    paths = app.settings.paths
+    browsers = Browsers(paths.browsers_file, paths.token_file)
+    access = Access(paths.token_file, ports=ports, browsers=browsers, **settings)
     front = make_front(app, access, wake=lambda: woken.append(time.monotonic()))
     doors = [
         uvicorn.Server(_config(create_app(app, front), "on")),
-        uvicorn.Server(_config(Guard(WebSocketDoor(front), access), "off")),
+        uvicorn.Server(_config(Doorkeeper(WebSocketDoor(front), access, front.holder_of), "off")),
     ]
     thread = threading.Thread(target=lambda: asyncio.run(_run(doors, [http, ws])), daemon=True)
     thread.start()

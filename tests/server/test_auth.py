@@ -83,9 +83,9 @@ def test_key_in_the_address_works_on_websockets_only(door: Door) -> None:
 
 
 def test_only_health_is_open(door: Door) -> None:
-    """What watches the server sees that it lives; metrics, docs and everything else need the token."""
+    """What watches the server sees that it lives, and pages hold nothing; metrics, the API and all else need the token."""
     assert door.get("/health", headers={}).json() == {"status": "healthy", "active_sessions": 0}
-    for path in ("/metrics", "/docs", "/openapi.json", "/ws/health", "/api/events", "/nothing"):
+    for path in ("/metrics", "/openapi.json", "/ws/health", "/api/events", "/api/me", "/redoc", "/nothing"):
         assert door.get(path, headers={}).status_code == 401
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from proctor.cli.output import json_option, print_json
+
+if TYPE_CHECKING:
+    from proctor.config import Settings
 
 __all__ = ["serve"]
 
@@ -35,8 +38,14 @@ __all__ = ["serve"]
     show_default=True,
     help="none lets every program of this machine in; answers to approvals need the token all the same.",
 )
+@click.option(
+    "--name", "names", multiple=True, metavar="HOST", help="A name a proxy reaches it by; may be repeated."
+)
+@click.option("--open", "show", is_flag=True, help="Show it in your browser once it listens.")
 @json_option
-def serve(host: str, port: int, ws_port: int, auth: str, as_json: bool) -> None:
+def serve(
+    host: str, port: int, ws_port: int, auth: str, names: tuple[str, ...], show: bool, as_json: bool
+) -> None:
     """Serve REST, WebSocket and metrics, and execute tasks, until interrupted.
 
     Direct requests work in the directory it is started in. A supervisor in the background is asked to leave; what it runs
@@ -45,6 +54,7 @@ def serve(host: str, port: int, ws_port: int, auth: str, as_json: bool) -> None:
     import importlib
 
     from proctor.app import open_app
+    from proctor.cli.approve import recognised
 
     # By name, as every command is found: the rooms of CLI and server do not know each other.
     server: Any = importlib.import_module("proctor.server.serving")
@@ -59,9 +69,32 @@ def serve(host: str, port: int, ws_port: int, auth: str, as_json: bool) -> None:
                 f"Token      in {found.token_file}" if auth == "token" else "Token      not needed here"
             )
             sys.stdout.flush()
+        if show:
+            _show(app.settings, found.http)
 
     app = open_app()
+    if show:
+        recognised(app.settings)
     try:
-        server.serve(app, server.Options(host, port, ws_port, auth == "token"), ready)
+        server.serve(app, server.Options(host, port, ws_port, auth == "token", names), ready)
     finally:
         app.close()
+
+
+def _show(settings: Settings, http: str) -> None:
+    """Sign a browser in, from beside the server that has just begun: it must answer while it is asked."""
+    import threading
+
+    from proctor.cli.open import one_time_link, show_in_browser
+    from proctor.protocol.errors import ProctorError
+
+    def work() -> None:
+        try:
+            link, seconds = one_time_link(settings, http)
+        except ProctorError as error:
+            click.echo(str(error), err=True)
+            return
+        if not show_in_browser(link, settings):
+            click.echo(f"Browser    {link} (works once, within {seconds // 60} minutes)", err=True)
+
+    threading.Thread(target=work, daemon=True).start()

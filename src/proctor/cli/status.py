@@ -49,12 +49,20 @@ def status(everything: bool, as_json: bool) -> None:
     with glance(settings.database_url) as look:
         found = overview(look, workspace=here, limit=LONG if everything else SHORT)
     if as_json:
-        print_json(_as_dict(found))
+        print_json({**_as_dict(found), "server": _server(settings)})
         return
     lines = list(_lines(found))
     click.echo("\n".join(lines) if lines else "Nothing runs, waits or needs you.")
     for line in _hint(found, settings):
         click.echo(line)
+
+
+def _server(settings: Settings) -> dict[str, Any] | None:
+    """Where the supervisor's pages and API are; None while none listens."""
+    from proctor.engine.doors import read_address
+
+    there = read_address(settings.paths)
+    return None if there is None else {"http": there.http, "ws": there.ws or None, "pid": there.pid}
 
 
 def _as_dict(found: Overview) -> dict[str, Any]:

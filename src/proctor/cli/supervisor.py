@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from proctor.cli.output import json_option, print_json
+
+if TYPE_CHECKING:
+    from proctor.app import App
+    from proctor.protocol.ports import Doors
 
 __all__ = ["supervisor"]
 
@@ -43,6 +49,7 @@ def _run(idle: float) -> bool:
 
     from proctor import __version__
     from proctor.app import open_app
+    from proctor.engine.doors import LateDoors
     from proctor.engine.supervisor import Supervisor, log_to, only_one
 
     app = open_app(Path("/"))
@@ -53,12 +60,26 @@ def _run(idle: float) -> bool:
         log_to(paths.log_file, app.settings.log_level)
         logger.info("supervisor {} of Proctor {} begins", os.getpid(), __version__)
         try:
-            run = Supervisor(lambda: app.executor(kind="supervisor"), app.writer, idle_s=idle or None)
+            _ = app.metrics  # before the first write, or it would not be counted
+            run = Supervisor(
+                lambda: app.executor(kind="supervisor"),
+                app.writer,
+                idle_s=idle or None,
+                doors=LateDoors(lambda: _doors(app)),
+            )
             asyncio.run(run.serve(paths.socket))
         finally:
             app.close()
         logger.info("supervisor {} ends", os.getpid())
     return True
+
+
+def _doors(app: App) -> Doors:
+    """The HTTP port; by name, as every command is found: the rooms of CLI and server do not know each other."""
+    import importlib
+
+    made: Doors = importlib.import_module("proctor.server.serving").background(app)
+    return made
 
 
 @supervisor.command("start")
@@ -92,7 +113,8 @@ def status(as_json: bool) -> None:
     elif hello is None:
         click.echo("No supervisor runs; commands that need one start it.")
     else:
-        click.echo(f"pid {hello.pid}, version {hello.version}, {len(hello.running)} attempts running")
+        where = f", HTTP at {hello.http}" if hello.http else ""
+        click.echo(f"pid {hello.pid}, version {hello.version}, {len(hello.running)} attempts running{where}")
 
 
 @supervisor.command("stop")

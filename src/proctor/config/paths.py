@@ -52,6 +52,16 @@ class Paths:
         return self.state_dir / "token"
 
     @property
+    def address_file(self) -> Path:
+        """Where this user's server can be reached, while it runs."""
+        return self.state_dir / "server.json"
+
+    @property
+    def browsers_file(self) -> Path:
+        """Which browsers are signed in; hashes only, mode 0600."""
+        return self.state_dir / "browsers.json"
+
+    @property
     def key_file(self) -> Path:
         """The trace's key: outside the database, so that who edits one cannot mend the other."""
         return self.state_dir / "trace.key"

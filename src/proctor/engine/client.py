@@ -22,7 +22,7 @@ from proctor.config import Paths, Settings
 from proctor.engine import address
 from proctor.protocol.errors import SupervisorUnavailableError
 
-__all__ = ["Hello", "ask", "ensure", "greet", "stop", "wake"]
+__all__ = ["Hello", "ask", "ensure", "greet", "open_doors", "stop", "wake"]
 
 ANSWER_SECONDS = 5.0
 START_SECONDS = 30.0
@@ -43,6 +43,10 @@ class Hello:
     started_at: str
     running: tuple[str, ...]
     leaving: bool = False
+    http: str = ""
+    """Where its surfaces are; empty while they are closed."""
+    no_http: str = ""
+    """Why they could not be opened."""
 
 
 def ask(paths: Paths, request: dict[str, Any], *, seconds: float = ANSWER_SECONDS) -> dict[str, Any] | None:
@@ -72,9 +76,9 @@ def _read_line(line: socket.socket) -> bytes:
     return received
 
 
-def greet(paths: Paths) -> Hello | None:
-    """Ask the supervisor who it is; None when there is none."""
-    answer = ask(paths, {"op": "hello"})
+def greet(paths: Paths, *, doors: bool = False) -> Hello | None:
+    """Ask the supervisor who it is; None when there is none. With `doors` it opens its HTTP port now rather than soon."""
+    answer = ask(paths, {"op": "hello", "doors": doors})
     if answer is None:
         return None
     try:
@@ -85,6 +89,8 @@ def greet(paths: Paths) -> Hello | None:
             str(answer["started_at"]),
             tuple(answer["running"]),
             bool(answer.get("leaving", False)),
+            str(answer.get("http", "")),
+            str(answer.get("no_http", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         reason = f"it does not say who it is ({error!r})"
@@ -138,6 +144,19 @@ def ensure(settings: Settings) -> Hello:
         if wake(paths):
             return hello
     raise SupervisorUnavailableError(reason="it leaves again and again", log=paths.log_file)
+
+
+def open_doors(settings: Settings) -> Hello:
+    """Make sure that a supervisor runs and listens for HTTP."""
+    hello = ensure(settings)
+    deadline = time.monotonic() + START_SECONDS
+    while not hello.http:
+        if hello.no_http or time.monotonic() > deadline:
+            reason = hello.no_http or f"no HTTP port within {START_SECONDS:.0f} s"
+            raise SupervisorUnavailableError(reason=reason, log=settings.paths.log_file)
+        time.sleep(0.05)
+        hello = greet(settings.paths, doors=True) or ensure(settings)
+    return hello
 
 
 def _start(settings: Settings) -> Hello:

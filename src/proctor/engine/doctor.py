@@ -263,6 +263,11 @@ def _supervisor(settings: Settings) -> Rows:
     else:
         detail = f"pid {hello.pid}, version {hello.version}, {len(hello.running)} running. Log: {log}"
         yield Check("supervisor", "ok", detail)
+        if hello.http:
+            yield Check("http", "ok", f"{hello.http}; `proctor open` signs a browser in")
+        elif hello.no_http:
+            cure = "`proctor supervisor stop`; the next command starts one anew."
+            yield Check("http", "warn", hello.no_http, cure)
 
 
 def _service(settings: Settings) -> Rows:

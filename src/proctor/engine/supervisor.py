@@ -1,6 +1,7 @@
 """The supervisor: the one background process per user and state that executes (`proctor supervisor`, started on demand).
 
-A lock makes it the only one; a unix socket lets commands wake, ask and stop it; it leaves when there is nothing to do.
+A lock makes it the only one; a unix socket lets commands wake, ask and stop it; it leaves when there is nothing to do. Its
+doors (HTTP) open once it executes, and trouble with them never ends what it executes.
 `proctor worker` runs the same loop in the foreground, without lock and socket, any number of them on one PostgreSQL.
 """
 
@@ -25,6 +26,7 @@ from proctor.engine.address import bind
 from proctor.engine.executor import Executor
 from proctor.protocol.errors import ProctorError
 from proctor.protocol.events import Draft, EventStatus
+from proctor.protocol.ports import Doors
 from proctor.trace.writer import TraceWriter
 
 __all__ = ["IDLE_SECONDS", "Supervisor", "log_to", "only_one"]
@@ -33,6 +35,8 @@ IDLE_SECONDS = 600.0
 IDLE_LOOK_SECONDS = 5.0
 MAX_REQUEST = 65_536
 REQUEST_SECONDS = 10.0
+# Opening doors imports a web framework: what the supervisor was started for goes first, unless somebody asks for them.
+DOORS_SECONDS = 2.0
 # One trace for what happens to executors themselves.
 TRACE = "supervisor"
 
@@ -47,7 +51,14 @@ class Supervisor:
         *,
         kind: str = "supervisor",
         idle_s: float | None = IDLE_SECONDS,
+        doors: Doors | None = None,
+        at_once: bool = False,
     ) -> None:
+        self._doors = doors
+        self._at_once = at_once
+        self._no_doors = ""
+        self._wanted = asyncio.Event()
+        self._ready = asyncio.Event()
         self._make = make
         self._writer = writer
         self._kind = kind
@@ -65,9 +76,34 @@ class Supervisor:
             loop.add_signal_handler(number, self.stop)
         async with asyncio.TaskGroup() as group:
             idle = group.create_task(self._leave_when_idle())
-            while not self._stopping:
-                await self._execute_or_wait()
-            idle.cancel()
+            opening = group.create_task(self._open(self._doors)) if self._doors is not None else None
+            try:
+                while not self._stopping:
+                    await self._execute_or_wait()
+            finally:
+                idle.cancel()
+                if opening is not None:
+                    self._close_doors()
+
+    async def _open(self, doors: Doors) -> None:
+        """Keep the doors open until they are closed; in the foreground they are what it was started for."""
+        if not self._at_once:
+            await self._ready.wait()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wanted.wait(), 0.0 if self._at_once else DOORS_SECONDS)
+        try:
+            await doors.run(self.wake)
+        except Exception as error:
+            if self._at_once:
+                raise
+            self._no_doors = f"{type(error).__name__}: {error}"[:300]
+            logger.error("no HTTP port: {!r}", error)
+
+    def _close_doors(self) -> None:
+        self._wanted.set()
+        self._ready.set()
+        if self._doors is not None:
+            self._doors.close()
 
     async def _execute_or_wait(self) -> None:
         """Whoever has lived comes back: a database that is away for long ends the executor, not the supervisor."""
@@ -81,6 +117,7 @@ class Supervisor:
 
     def _alive(self) -> None:
         self._lived = True
+        self._ready.set()
         if self._executor is not None:
             logger.info("executor {} is ready", self._executor.executor_id)
 
@@ -103,8 +140,9 @@ class Supervisor:
         await self._writer.append_async([draft])
 
     def stop(self) -> None:
-        """Leave in order."""
+        """Leave in order: no new requests, then no agents."""
         self._stopping = True
+        self._close_doors()
         if self._executor is not None:
             self._executor.stop()
 
@@ -117,7 +155,8 @@ class Supervisor:
     async def _leave_when_idle(self) -> None:
         while self._idle is not None and not self._stopping:
             await asyncio.sleep(min(IDLE_LOOK_SECONDS, self._idle))
-            if self._executor is None or not await self._quiet(self._executor):
+            watched = self._doors is not None and self._doors.busy
+            if watched or self._executor is None or not await self._quiet(self._executor):
                 self._used = time.monotonic()
             elif time.monotonic() - self._used > self._idle:
                 logger.info("nothing to do for {:.0f} s; leaving", self._idle)
@@ -164,6 +203,9 @@ class Supervisor:
             self.stop()
             return {"ok": True}
         if op == "hello":
+            if request.get("doors") is True:
+                self._wanted.set()
+                self._used = time.monotonic()
             running = list(self._executor.attempts.running) if self._executor is not None else []
             return {
                 "pid": os.getpid(),
@@ -172,6 +214,9 @@ class Supervisor:
                 "started_at": self._started.isoformat(),
                 "running": running,
                 "leaving": self._stopping,
+                "http": self._doors.http if self._doors is not None else "",
+                "no_http": self._no_doors,
+                "serves": self._at_once,
             }
         if op == "gc":
             return await self._forget(int(request.get("before_ms", 0)), int(request.get("keep", 0)))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
 from proctor.protocol.events import Draft, Event
 
-__all__ = ["Clock", "EventSink", "SystemClock"]
+__all__ = ["Clock", "Doors", "EventSink", "SystemClock"]
 
 
 class Clock(Protocol):
@@ -42,4 +42,26 @@ class EventSink(Protocol):
 
     def append(self, drafts: Sequence[Draft]) -> list[Event]:
         """Write events; return them with their places once they are on disk."""
+        ...
+
+
+class Doors(Protocol):
+    """The surfaces that a supervisor opens beside its work."""
+
+    @property
+    def http(self) -> str:
+        """Where they are; empty while they are closed."""
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody uses them now."""
+        ...
+
+    async def run(self, wake: Callable[[], None]) -> None:
+        """Open them and serve until `close`; `wake` tells whoever executes, from any thread."""
+        ...
+
+    def close(self) -> None:
+        """Begin to close: no new requests, running ones get a moment; comes back at once."""
         ...

@@ -24,11 +24,11 @@ from proctor.engine.tasks import NewTask, Task
 from proctor.protocol.errors import NotFoundError
 from proctor.protocol.states import TaskState, translate
 from proctor.server.answers import REFUSALS, json_response
-from proctor.server.front import Front
+from proctor.server.front import Front, Place
 from proctor.store.glance import glance
 from proctor.store.tables import repo_file_cache
 
-__all__ = ["TaskIn", "router", "task_row"]
+__all__ = ["Agents", "TaskIn", "router", "task_row"]
 
 SEED_AGENT: Final = "SOLACE"
 MOST: Final = 1000
@@ -65,7 +65,7 @@ class FailIn(BaseModel):
     error_log: str = Field(default="", validation_alias=AliasChoices("error_log", "error"))
 
 
-class _Agents:
+class Agents:
     """The roster here, with health that is looked at now and then."""
 
     def __init__(self, front: Front) -> None:
@@ -75,7 +75,7 @@ class _Agents:
 
     def facts(self, name: str | None = None) -> list[AgentFact]:
         """Everybody, or one; blocks while programs are asked for their version."""
-        here = str(self._front.workspace)
+        here = None if self._front.home is None else str(self._front.home)
         settings = self._book.settings(here)
         roster = Roster(settings.agents)
         listed = roster.agents() if name is None else [roster.get(name)]
@@ -130,14 +130,14 @@ def task_row(task: Task) -> dict[str, Any]:
 def router(front: Front) -> APIRouter:
     """All routes, the fixed words before the names."""
     routes = APIRouter(prefix="/api/v1/agents", tags=["compat"], responses=REFUSALS)
-    agents = _Agents(front)
+    agents = Agents(front)
     _tasks(routes, front, agents)
     _files(routes, front)
     _people(routes, agents)
     return routes
 
 
-def _people(routes: APIRouter, agents: _Agents) -> None:
+def _people(routes: APIRouter, agents: Agents) -> None:
     @routes.get("", response_model=None, summary="All agents")
     async def list_agents() -> Response:
         return json_response([agent_row(one) for one in await asyncio.to_thread(agents.facts)])
@@ -155,13 +155,14 @@ def _people(routes: APIRouter, agents: _Agents) -> None:
         return json_response({"agent_name": found.name, **{one: getattr(found, one) for one in names}})
 
 
-def _tasks(routes: APIRouter, front: Front, agents: _Agents) -> None:
+def _tasks(routes: APIRouter, front: Front, agents: Agents) -> None:
     tasks = front.app
 
     @routes.post("/tasks", response_model=None, summary="Put a task into the queue")
-    async def add_task(new: Annotated[TaskIn, Body()]) -> Response:
+    async def add_task(new: Annotated[TaskIn, Body()], workspace: Place = None) -> Response:
+        place = front.place(workspace)
         agent, note = await asyncio.to_thread(_chosen, agents, new.agent)
-        made = await asyncio.to_thread(tasks.tasks.add, _new(front, new, agent))
+        made = await asyncio.to_thread(tasks.tasks.add, _new(front, new, agent, place))
         trouble = await front.nudge()
         woken = f"; but nobody executes yet: {trouble}" if trouble else ""
         body = {
@@ -201,7 +202,7 @@ def _tasks(routes: APIRouter, front: Front, agents: _Agents) -> None:
         return json_response({"message": message, "task_id": done, "status": row["status"]})
 
 
-def _chosen(agents: _Agents, wanted: str | None) -> tuple[str | None, str]:
+def _chosen(agents: Agents, wanted: str | None) -> tuple[str | None, str]:
     """The one who was named; else the seeds' coordinator when it can work, else whoever fits."""
     if wanted is not None:
         return agents.facts(wanted)[0].name, ""
@@ -211,7 +212,7 @@ def _chosen(agents: _Agents, wanted: str | None) -> tuple[str | None, str]:
     return None, f"; {SEED_AGENT} cannot work ({solace.reason}), so whoever fits gets it"
 
 
-def _new(front: Front, new: TaskIn, agent: str | None) -> NewTask:
+def _new(front: Front, new: TaskIn, agent: str | None, place: Path) -> NewTask:
     return NewTask(
         description=new.description,
         task_type=new.task_type,
@@ -221,14 +222,14 @@ def _new(front: Front, new: TaskIn, agent: str | None) -> NewTask:
         depends_on=new.depends_on_task_ids,
         context=new.context,
         deadline=new.deadline,
-        workspace=str(front.workspace),
+        workspace=str(place),
         created_by=(new.created_by or front.user)[:100],
     )
 
 
 def _files(routes: APIRouter, front: Front) -> None:
-    def rows(path: str | None, limit: int) -> list[dict[str, Any]]:
-        query = repo_file_cache.select().where(repo_file_cache.c.workspace == str(front.workspace))
+    def rows(place: Path, path: str | None, limit: int) -> list[dict[str, Any]]:
+        query = repo_file_cache.select().where(repo_file_cache.c.workspace == str(place))
         if path is not None:
             query = query.where(repo_file_cache.c.file_path == path)
         with front.app.database.read() as connection:
@@ -236,12 +237,14 @@ def _files(routes: APIRouter, front: Front) -> None:
             return [dict(row) for row in found.mappings()]
 
     @routes.get("/files", response_model=None, summary="Files that the last scan has seen")
-    async def files(limit: Annotated[int, Query(ge=1, le=MOST)] = MOST) -> Response:
-        return json_response(await asyncio.to_thread(rows, None, limit))
+    async def files(limit: Annotated[int, Query(ge=1, le=MOST)] = MOST, workspace: Place = None) -> Response:
+        return json_response(await asyncio.to_thread(rows, front.place(workspace), None, limit))
 
     @routes.get("/files/by-path", response_model=None, summary="One file of the last scan")
-    async def by_path(path: Annotated[str, Query(min_length=1, max_length=4096)]) -> Response:
-        found = await asyncio.to_thread(rows, path, 1)
+    async def by_path(
+        path: Annotated[str, Query(min_length=1, max_length=4096)], workspace: Place = None
+    ) -> Response:
+        found = await asyncio.to_thread(rows, front.place(workspace), path, 1)
         if not found:
             cure = "Scan first: POST /api/v1/solace-orch/orchestrate/scan."
             raise NotFoundError(kind="scanned file", name=path[:200], cure=cure)

@@ -1,7 +1,7 @@
-"""Who may come in: the token, the Host and the Origin of every request and every WebSocket, checked before anything else.
+"""Who may come in: the token or a signed-in browser, the Host and the Origin, looked at before anything else.
 
 Invariants: Host and Origin are checked always, also without a token; the token is never taken from an HTTP address, where it
-would end in logs and histories; a refusal says the cure and names the token file.
+would end in logs and histories; a browser's cookie alone only reads; a refusal says the cure and names the token file.
 """
 
 from __future__ import annotations
@@ -14,16 +14,39 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from proctor.gate.humans import Human, NotHumanError, human_with_token, load_token
+from proctor.server.browsers import COOKIE, Browsers, Session
 
-__all__ = ["OPEN_PATHS", "Access", "Refusal", "hide_token", "is_loopback", "presented_token"]
+__all__ = [
+    "LOGIN_PATH",
+    "OPEN_PATHS",
+    "PAGE_HEADER",
+    "Access",
+    "Refusal",
+    "hide_token",
+    "is_loopback",
+    "presented_cookie",
+    "presented_token",
+]
 
 Scope = Mapping[str, Any]
 
-# Says only that the server lives: what watches it has no token.
-OPEN_PATHS: Final = frozenset({"/health"})
+# Health says only that the server lives: what watches it has no token. The pages hold nothing: they are the same for all and
+# ask for what they show, as whoever is signed in.
+OPEN_PATHS: Final = frozenset(
+    {"/health", "/", "/docs", "/favicon.ico", "/assets/page.css", "/assets/home.js", "/assets/docs.js"}
+)
+LOGIN_PATH: Final = "/api/browser/login"
+PAGE_HEADER: Final = "X-Proctor-Page"
 _LOOPBACK_NAMES: Final = frozenset({"localhost"})
 _TOKEN_HEADER: Final = b"x-solace-api-key"
 _QUERY_NAME: Final = "api_key"
+_PAGE_HEADER: Final = PAGE_HEADER.lower().encode()
+_PAGE_QUERY: Final = "page_key"
+_SECRETS: Final = {_QUERY_NAME: "proctor.token", _PAGE_QUERY: "proctor.page"}
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_TRACE_SOCKETS: Final = "/ws/traces/"
+# The seeds' one GET that takes something.
+_TAKES: Final = frozenset({"/api/v1/solace-orch/orchestrate/next"})
 _ELSEWHERE: Final = frozenset({b"cross-site", b"same-site"})
 
 
@@ -51,6 +74,8 @@ class Access:
     """Names of this server besides loopback and the address a client has really reached."""
     ports: frozenset[int] = field(default_factory=frozenset)
     """Where it listens: pages from all of them are its own."""
+    browsers: Browsers | None = None
+    """Who is signed in; None where no browser may be."""
 
     def refuse(self, scope: Scope) -> Refusal | None:
         """Look at a request or WebSocket before anything of it is read; None lets it in."""
@@ -58,16 +83,31 @@ class Access:
         found = self._wrong_host(scope, headers) or self._wrong_origin(scope, headers)
         if found is not None:
             return found
-        if not self.needs_token or (scope["type"] == "http" and scope["path"] in OPEN_PATHS):
+        if not self.needs_token or _is_open(scope):
             return None
-        return self._wrong_token(scope, headers)
+        if presented_token(scope) is None and (session := self.session(scope)) is not None:
+            return self._wrong_page(scope, headers, session)
+        return self._wrong_token(scope)
+
+    def session(self, scope: Scope) -> Session | None:
+        """The signed-in browser behind a request."""
+        cookie = presented_cookie(scope) if self.browsers is not None else None
+        return None if cookie is None or self.browsers is None else self.browsers.find(cookie)
+
+    @staticmethod
+    def page_holds(scope: Scope, session: Session) -> bool:
+        """Whether the page behind a request has shown its key."""
+        return session.holds(_presented_page(scope) or "")
 
     def human(self, scope: Scope, name: str) -> Human:
-        """Recognise the person behind a request by the token, whatever `--auth` says."""
+        """Recognise the person behind a request by token or signed-in page, whatever `--auth` says."""
         given = presented_token(scope)
-        if given is None:
-            raise NotHumanError(reason="no token was shown", token_file=self.token_file)
         try:
+            session = self.session(scope) if given is None else None
+            if session is not None and self.page_holds(scope, session):
+                given = load_token(self.token_file)
+            if given is None:
+                raise NotHumanError(reason="no token was shown", token_file=self.token_file)
             return human_with_token(given, token_file=self.token_file, name=name)
         except OSError as error:
             reason = f"the token cannot be read: {error.strerror}"
@@ -120,12 +160,24 @@ class Access:
 
     # ── who it is ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _wrong_token(self, scope: Scope, headers: Iterable[tuple[bytes, bytes]]) -> Refusal | None:
+    def _wrong_page(
+        self, scope: Scope, headers: Iterable[tuple[bytes, bytes]], session: Session
+    ) -> Refusal | None:
+        """The cookie reads; what changes anything comes from a page of ours, which says so and shows its key."""
+        if _only_reads(scope):
+            return None
+        origin = any(name == b"origin" for name, _ in headers)  # whose it is, was looked at before
+        if origin and self.page_holds(scope, session):
+            return None
+        hint = f"Pages send {PAGE_HEADER}; programs send the token, which is in {self.token_file}."
+        return Refusal(403, "A cookie alone may only read.", hint)
+
+    def _wrong_token(self, scope: Scope) -> Refusal | None:
         given = presented_token(scope)
         way = "Authorization: Bearer TOKEN or X-SOLACE-API-KEY: TOKEN"
         if scope["type"] == "websocket":
             way += f", or ?{_QUERY_NAME}=TOKEN"
-        hint = f"Send {way}; the token is in {self.token_file}."
+        hint = f"Send {way}; the token is in {self.token_file}. In a browser: run `proctor open`."
         if given is None:
             load_token(self.token_file)  # the file the hint names must be there
             return Refusal(401, "This server needs a token.", hint)
@@ -144,19 +196,53 @@ def presented_token(scope: Scope) -> str | None:
             return str(value.decode("latin-1")).strip()
         if name == b"authorization" and value[:7].lower() == b"bearer ":
             return str(value[7:].decode("latin-1")).strip()
+    return _in_address(scope, _QUERY_NAME)
+
+
+def presented_cookie(scope: Scope) -> str | None:
+    """The cookie a browser shows; with two of that name nobody knows whose it is."""
+    given = [value.decode("latin-1") for name, value in scope.get("headers", ()) if name == b"cookie"]
+    pairs = [pair.strip().partition("=") for header in given for pair in header.split(";")]
+    found = [value for name, _, value in pairs if name == COOKIE]
+    return found[0] if len(found) == 1 else None
+
+
+def _presented_page(scope: Scope) -> str | None:
+    """The key of a page: a header, or on WebSockets the address."""
+    for name, value in scope.get("headers", ()):
+        if name == _PAGE_HEADER:
+            return str(value.decode("latin-1")).strip()
+    return _in_address(scope, _PAGE_QUERY)
+
+
+def _in_address(scope: Scope, name: str) -> str | None:
     if scope["type"] != "websocket":
         return None
-    kept: str | None = scope.get("proctor.token")
-    return kept if kept is not None else dict(_query(scope)).get(_QUERY_NAME)
+    kept: str | None = scope.get(_SECRETS[name])
+    return kept if kept is not None else dict(_query(scope)).get(name)
 
 
 def hide_token(scope: dict[str, Any]) -> None:
-    """Take the token out of a WebSocket's address before anybody logs it."""
+    """Take token and page key out of a WebSocket's address before anybody logs it."""
     pairs = _query(scope)
-    if any(name == _QUERY_NAME for name, _ in pairs):
-        scope["proctor.token"] = dict(pairs)[_QUERY_NAME]
-        rest = [(name, value) for name, value in pairs if name != _QUERY_NAME]
+    if any(name in _SECRETS for name, _ in pairs):
+        scope.update({_SECRETS[name]: value for name, value in pairs if name in _SECRETS})
+        rest = [(name, value) for name, value in pairs if name not in _SECRETS]
         scope["query_string"] = urlencode(rest).encode()
+
+
+def _is_open(scope: Scope) -> bool:
+    if scope["type"] != "http":
+        return False
+    if scope["path"] == LOGIN_PATH:
+        return bool(scope["method"] == "POST")
+    return scope["path"] in OPEN_PATHS and scope["method"] in _READS
+
+
+def _only_reads(scope: Scope) -> bool:
+    if scope["type"] == "websocket":
+        return str(scope["path"]).startswith(_TRACE_SOCKETS)
+    return scope["method"] in _READS and scope["path"] not in _TAKES
 
 
 def _query(scope: Scope) -> list[tuple[str, str]]:

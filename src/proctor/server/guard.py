@@ -1,11 +1,14 @@
-"""The outermost layer of every server: lets in by `Access`, and cuts bodies that are too large. Plain ASGI, no copies.
+"""The outermost layer of every server: lets in by `Access`, cuts bodies that are too large, counts who is there. Plain ASGI.
 
-What is refused is answered as `{error, hint}`, also to a WebSocket's handshake.
+What is refused is answered as `{error, hint}`, also to a WebSocket's handshake. No answer may be framed, sniffed or read by
+a page from elsewhere.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from pydantic_core import to_json
@@ -14,7 +17,7 @@ from starlette.exceptions import HTTPException
 from proctor.protocol.errors import ProctorError
 from proctor.server.auth import Access, Refusal, hide_token
 
-__all__ = ["MAX_BODY", "ASGIApp", "Guard", "Message", "Receive", "Scope", "Send", "refuse"]
+__all__ = ["MAX_BODY", "ASGIApp", "Guard", "Message", "Receive", "Scope", "Send", "Traffic", "refuse"]
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -23,14 +26,35 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_BODY: Final = 16 * 1024 * 1024
+_CLOSED: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+)
+_POLICY: Final = b"content-security-policy"
+_NO_PAGE: Final = (_POLICY, b"default-src 'none'; frame-ancestors 'none'")
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Who is being served."""
+
+    open: int = 0
+    last: float = 0.0
+
+    def quiet_for(self) -> float:
+        """Seconds since the last one went; 0 while there is one."""
+        return 0.0 if self.open else time.monotonic() - self.last
 
 
 class Guard:
     """Stands before an application."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: Access, traffic: Traffic | None = None) -> None:
         self._app = app
         self._access = access
+        self._traffic = traffic or Traffic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let one connection in, or say why not."""
@@ -42,10 +66,16 @@ class Guard:
         refusal = self._refusal(scope)
         if refusal is not None:
             await refuse(scope, send, refusal)
-        elif scope["type"] == "http":
-            await self._limited(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+            return
+        self._traffic.open += 1
+        try:
+            if scope["type"] == "http":
+                await self._limited(scope, receive, _closing(send))
+            else:
+                await self._app(scope, receive, send)
+        finally:
+            self._traffic.open -= 1
+            self._traffic.last = time.monotonic()
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         try:
@@ -71,6 +101,20 @@ class Guard:
             return message
 
         await self._app(scope, counted, send)
+
+
+def _closing(send: Send) -> Send:
+    """Add to every answer what keeps other pages from using it; a page of ours brings its own policy."""
+
+    async def closed(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = [*message.get("headers", ()), *_CLOSED]
+            if not any(name == _POLICY for name, _ in headers):
+                headers.append(_NO_PAGE)
+            message["headers"] = headers
+        await send(message)
+
+    return closed
 
 
 _TOO_LARGE: Final = Refusal(

@@ -26,7 +26,7 @@ from proctor.protocol.plans import (
     PlanStep,
 )
 from proctor.server.answers import REFUSALS, json_response
-from proctor.server.front import HOLD_SECONDS, Front
+from proctor.server.front import HOLD_SECONDS, Front, Place
 from proctor.server.hub import event_json
 from proctor.trace.reader import MAX_PAGE, trace_events
 
@@ -94,10 +94,11 @@ def router(front: Front) -> APIRouter:
         hold: Annotated[
             float, Query(ge=0, le=HOLD_SECONDS, description="Wait so long for each answer.")
         ] = 0.0,
+        workspace: Place = None,
     ) -> Response:
         plan, context = _plan(said)
         result = await front.app.plans.execute_plan(
-            plan, context, workspace=front.workspace, waits=Waits(hold_s=hold), by=front.user
+            plan, context, workspace=front.place(workspace), waits=Waits(hold_s=hold), by=front.user
         )
         return await _answer(front, result)
 

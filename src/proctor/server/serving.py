@@ -1,4 +1,4 @@
-"""`proctor serve`: the supervisor in the foreground with HTTP and the seeds' WebSocket port, all in one event loop.
+"""`proctor serve` and the background supervisor's own HTTP port: the same doors beside the same executor, in one event loop.
 
 Order matters: take the ports, then the supervisor's lock, then open the house; at the end the doors close while the executor
 still stops its agents, and the lock goes last.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import os
 import socket
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,21 +21,24 @@ from loguru import logger
 
 from proctor import __version__
 from proctor.app import App
-from proctor.engine import client
-from proctor.engine.supervisor import Supervisor, log_to, only_one
+from proctor.engine.doors import forget_address, last_port, write_address
+from proctor.engine.supervisor import Supervisor, log_to
 from proctor.gate.humans import load_token
-from proctor.protocol.errors import ProctorError, RefusedError, UnavailableError, UsageError
+from proctor.protocol.errors import ProctorError, UnavailableError, UsageError
 from proctor.server.app import create_app, make_front
 from proctor.server.auth import Access, is_loopback
+from proctor.server.browsers import Browsers
 from proctor.server.front import Front
-from proctor.server.guard import Guard
+from proctor.server.holding import Doorkeeper
+from proctor.server.listening import BACKLOG, alone, listen, url
 from proctor.server.socket import MAX_MESSAGE, WebSocketDoor
 
-__all__ = ["Addresses", "Options", "serve"]
+__all__ = ["Addresses", "HttpDoors", "Options", "background", "serve"]
 
 GRACE_SECONDS: Final = 5
-LOCK_SECONDS: Final = 30.0
-_BACKLOG: Final = 2048
+UNWIND_SECONDS: Final = 10.0
+LOOPBACK: Final = "127.0.0.1"
+QUIET_SECONDS: Final = 30.0
 # Beyond this the library closes the connection; up to it a message that is too long is answered with a sentence.
 _MAX_FRAME: Final = 4 * MAX_MESSAGE
 
@@ -46,10 +47,12 @@ _MAX_FRAME: Final = 4 * MAX_MESSAGE
 class Options:
     """Where to listen, and for whom."""
 
-    host: str = "127.0.0.1"
+    host: str = LOOPBACK
     port: int = 8080
     ws_port: int = 8765
     needs_token: bool = True
+    names: tuple[str, ...] = ()
+    """Further names of this server, as a proxy before it passes them on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,91 +71,45 @@ def serve(app: App, options: Options, ready: Callable[[Addresses], None]) -> Non
             message="--auth none is only for loopback: everybody who reaches it could run commands."
         )
     paths = app.settings.paths
-    with _listening(options.host, options.port) as http, _listening(options.host, options.ws_port) as ws:
+    with contextlib.ExitStack() as stack:
+        ports = options.port, options.ws_port
+        http, ws = (stack.enter_context(contextlib.closing(listen(options.host, port))) for port in ports)
         load_token(paths.token_file)
-        with _alone(app):
-            log_to(paths.log_file, app.settings.log_level)
-            logger.info("proctor serve {} of Proctor {} begins", os.getpid(), __version__)
-            house = _House(app, options, http, ws)
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(house.run(ready))
-            logger.info("proctor serve {} ends", os.getpid())
+        stack.enter_context(alone(paths))
+        log_to(paths.log_file, app.settings.log_level)
+        logger.info("proctor serve {} of Proctor {} begins", os.getpid(), __version__)
+        doors = HttpDoors(app, options, http, ws, ready=ready)
+        supervisor = Supervisor(
+            lambda: app.executor(kind="supervisor"), app.writer, idle_s=None, doors=doors, at_once=True
+        )
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_live(supervisor, paths.socket))
+        logger.info("proctor serve {} ends", os.getpid())
 
 
-# ── ports and lock ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@contextlib.contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    """Take a port; one that is taken already is one sentence."""
+def background(app: App) -> HttpDoors:
+    """The doors of the background supervisor: a free port on loopback, the one it had last when nobody took it."""
+    load_token(app.settings.paths.token_file)
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise UsageError(message=f"There is no address {host!r} to listen at: {error.strerror}.") from error
-    with contextlib.closing(listener):
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(address)
-            listener.listen(_BACKLOG)
-        except OSError as error:
-            cure = "Choose another with --port or --ws-port; 0 takes a free one."
-            raise UnavailableError(what=f"Port {port}", reason=str(error.strerror), cure=cure) from error
-        listener.setblocking(False)
-        yield listener
+        listener = listen(LOOPBACK, last_port(app.settings.paths))
+    except UnavailableError:
+        listener = listen(LOOPBACK, 0)
+    return HttpDoors(app, Options(), listener, nowhere=True)
 
 
-@contextlib.contextmanager
-def _alone(app: App) -> Iterator[None]:
-    """Hold the supervisor's lock; one in the background is asked to leave, another server is not."""
-    paths = app.settings.paths
-    deadline = time.monotonic() + LOCK_SECONDS
-    while True:
-        with only_one(paths.state_dir / "supervisor.lock") as first:
-            if first:
-                yield
-                return
-        there = client.ask(paths, {"op": "hello"}) or {}
-        if there.get("http"):
-            raise RefusedError(
-                reason=f"`proctor serve` runs already at {there['http']} (pid {there.get('pid')})",
-                cure="Use that one, or stop it with `proctor supervisor stop`.",
-            )
-        client.stop(paths)
-        if time.monotonic() > deadline:
-            raise UnavailableError(
-                what="The supervisor's lock", reason="another process holds it", cure="See `proctor doctor`."
-            )
-        time.sleep(0.05)
+async def _live(supervisor: Supervisor, path: Path) -> None:
+    try:
+        await supervisor.serve(path)
+    except* ProctorError as errors:
+        raise _first(errors) from None
 
 
-def _url(scheme: str, listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    address = ipaddress.ip_address(host)
-    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - shown, not bound
-    return f"{scheme}://[{shown}]:{port}" if address.version == 6 else f"{scheme}://{shown}:{port}"
-
-
-# ── the process ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class _Supervisor(Supervisor):
-    """The supervisor, which tells the doors when it leaves and everybody where they are."""
-
-    doors: tuple[uvicorn.Server, ...] = ()
-    http = ""
-
-    def stop(self) -> None:
-        """Leave in order: no new requests, then no agents."""
-        for door in self.doors:
-            door.should_exit = True
-        super().stop()
-
-    async def _answer(self, request: Any) -> dict[str, Any]:
-        answer = await super()._answer(request)
-        return {**answer, "http": self.http} if "pid" in answer else answer
+def _first(errors: BaseExceptionGroup[ProctorError]) -> ProctorError:
+    found: BaseException = errors
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    assert isinstance(found, ProctorError)
+    return found
 
 
 class _Server(uvicorn.Server):
@@ -166,64 +123,99 @@ class _Server(uvicorn.Server):
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the doors."""
+        """Close the doors; what had to be cancelled takes back what it began before the house is closed."""
         if self.front is not None:
-            self.front.hub.close()
+            self.front.close_streams()
         await super().shutdown(sockets)
+        if self.server_state.tasks:
+            await asyncio.wait(set(self.server_state.tasks), timeout=UNWIND_SECONDS)
 
 
-class _House:
-    """Executor and doors of one process."""
+class HttpDoors:
+    """HTTP, and the seeds' own WebSocket port where there is one."""
 
-    def __init__(self, app: App, options: Options, http: socket.socket, ws: socket.socket) -> None:
-        self._app = app
-        self._sockets = http, ws
-        ports = frozenset(int(one.getsockname()[1]) for one in self._sockets)
-        self._access = Access(
-            app.settings.paths.token_file,
+    def __init__(
+        self,
+        app: App,
+        options: Options,
+        http: socket.socket,
+        ws: socket.socket | None = None,
+        *,
+        nowhere: bool = False,
+        ready: Callable[[Addresses], None] | None = None,
+    ) -> None:
+        self._paths = app.settings.paths
+        self._listeners = [one for one in (http, ws) if one is not None]
+        self._ready = ready
+        self._wake: Callable[[], None] = lambda: None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        access = Access(
+            self._paths.token_file,
             needs_token=options.needs_token,
-            hosts=frozenset({options.host.lower()}),
-            ports=ports,
+            hosts=frozenset(name.lower() for name in (options.host, *options.names)),
+            ports=frozenset(int(one.getsockname()[1]) for one in self._listeners),
+            browsers=Browsers(self._paths.browsers_file, self._paths.token_file),
         )
-        self.addresses = Addresses(_url("http", http), _url("ws", ws), app.settings.paths.token_file)
+        self._front = front = make_front(app, access, wake=self._nudge)
+        if nowhere:
+            front.leave_workspace()
+        self._servers = [_Server(_config(create_app(app, front), lifespan="on"))]
+        self._servers[0].front = front
+        if ws is not None:
+            seeds = Doorkeeper(WebSocketDoor(front), access, front.holder_of, traffic=front.traffic)
+            self._servers.append(_Server(_config(seeds, lifespan="off")))
+        self._addresses = Addresses(
+            url("http", http), "" if ws is None else url("ws", ws), self._paths.token_file
+        )
 
-    async def run(self, ready: Callable[[Addresses], None]) -> None:
-        """Live."""
-        loop = asyncio.get_running_loop()
-        front = make_front(self._app, self._access, wake=lambda: loop.call_soon_threadsafe(supervisor.wake))
-        front.warm()
-        supervisor = _Supervisor(lambda: self._app.executor(kind="supervisor"), self._app.writer, idle_s=None)
-        web = create_app(self._app, front)
-        http = _Server(_config(web, lifespan="on"))
-        http.front = front
-        ws = _Server(_config(Guard(WebSocketDoor(front), self._access), lifespan="off"))
-        supervisor.doors, supervisor.http = (http, ws), self.addresses.http
+    @property
+    def http(self) -> str:
+        """Where it listens; empty while it does not."""
+        return self._addresses.http if self._open() else ""
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody is there, or was a moment ago."""
+        return self._open() and self._front.traffic.quiet_for() < QUIET_SECONDS
+
+    def close(self) -> None:
+        """Begin to close."""
+        for one in self._servers:
+            one.should_exit = True
+
+    async def run(self, wake: Callable[[], None]) -> None:
+        """Serve until closed; the address is known to the user's commands while it is good."""
+        self._loop, self._wake = asyncio.get_running_loop(), wake
         try:
             async with asyncio.TaskGroup() as group:
-                for door, listener in zip((http, ws), self._sockets, strict=True):
-                    group.create_task(door.serve(sockets=[listener]))
-                group.create_task(self._announce((http, ws), ready))
-                try:
-                    await supervisor.serve(self._app.settings.paths.socket)
-                finally:
-                    supervisor.stop()
-        except* ProctorError as errors:
-            raise _first(errors) from None
+                for one, listener in zip(self._servers, self._listeners, strict=True):
+                    group.create_task(one.serve(sockets=[listener]))
+                group.create_task(self._announce())
+        finally:
+            for listener in self._listeners:
+                listener.close()
+            await asyncio.to_thread(forget_address, self._paths)
 
-    async def _announce(self, doors: tuple[uvicorn.Server, ...], ready: Callable[[Addresses], None]) -> None:
-        while not all(door.started for door in doors):
-            if any(door.should_exit for door in doors):
+    def _open(self) -> bool:
+        return all(one.started and not one.should_exit for one in self._servers)
+
+    def _nudge(self) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._wake)
+
+    async def _announce(self) -> None:
+        while not self._open():
+            life = getattr(self._servers[0], "lifespan", None)
+            if life is not None and life.should_exit:
+                cure = f"{self._paths.log_file} says why."
+                raise UnavailableError(what="The HTTP port", reason="it did not start", cure=cure)
+            if any(one.should_exit for one in self._servers):
                 return
             await asyncio.sleep(0.01)
-        ready(self.addresses)
-
-
-def _first(errors: BaseExceptionGroup[ProctorError]) -> ProctorError:
-    found: BaseException = errors
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    assert isinstance(found, ProctorError)
-    return found
+        await asyncio.to_thread(write_address, self._paths, self._addresses.http, self._addresses.ws)
+        logger.info("HTTP at {}", self._addresses.http)
+        if self._ready is not None:
+            self._ready(self._addresses)
 
 
 def _config(app: Any, *, lifespan: Any) -> uvicorn.Config:
@@ -239,5 +231,5 @@ def _config(app: Any, *, lifespan: Any) -> uvicorn.Config:
         ws_max_size=_MAX_FRAME,
         ws_per_message_deflate=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
-        backlog=_BACKLOG,
+        backlog=BACKLOG,
     )

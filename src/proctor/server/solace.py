@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from proctor.protocol.tools import CallResult
 from proctor.server.answers import REFUSALS, call_answer, error_body, json_response, status_of
-from proctor.server.front import Front
+from proctor.server.front import Front, How, Place
 
 __all__ = ["PREFIX", "ROUTES", "Row", "router"]
 
@@ -191,13 +191,15 @@ def router(front: Front) -> APIRouter:
 def _asking(front: Front, row: Row) -> Callable[..., Awaitable[Response]]:
     if row.method == "GET":
 
-        async def reading() -> Response:
-            return await _answer(front, row, {})
+        async def reading(workspace: Place = None) -> Response:
+            return await _answer(front, row, {}, workspace)
 
         return reading
 
-    async def doing(inputs: Annotated[dict[str, Any] | None, Body()] = None) -> Response:
-        return await _answer(front, row, inputs or {})
+    async def doing(
+        inputs: Annotated[dict[str, Any] | None, Body()] = None, workspace: Place = None
+    ) -> Response:
+        return await _answer(front, row, inputs or {}, workspace)
 
     return doing
 
@@ -206,27 +208,30 @@ def _asking_with_id(front: Front, row: Row) -> Callable[..., Awaitable[Response]
     name = row.id_as or ""
     if row.method == "GET":
 
-        async def reading(one: Annotated[str, PathParameter(alias="id", max_length=100)]) -> Response:
-            return await _answer(front, row, {name: one})
+        async def reading(
+            one: Annotated[str, PathParameter(alias="id", max_length=100)], workspace: Place = None
+        ) -> Response:
+            return await _answer(front, row, {name: one}, workspace)
 
         return reading
 
     async def doing(
         one: Annotated[str, PathParameter(alias="id", max_length=100)],
         inputs: Annotated[dict[str, Any] | None, Body()] = None,
+        workspace: Place = None,
     ) -> Response:
-        return await _answer(front, row, {**(inputs or {}), name: one})
+        return await _answer(front, row, {**(inputs or {}), name: one}, workspace)
 
     return doing
 
 
-async def _answer(front: Front, row: Row, inputs: Mapping[str, Any]) -> Response:
+async def _answer(front: Front, row: Row, inputs: Mapping[str, Any], workspace: str | None) -> Response:
     said = {name: value for name, value in inputs.items() if value is not None}
     missing = [name for name in row.needs if name not in said and _other(front, row, name) not in said]
     if missing:
         body = {"error": f"{missing[0]} is required", "hint": "See /openapi.json.", "code": "invalid_input"}
         return json_response(body, 400)
-    result = await front.call(row.tool, {**said, **row.fixed})
+    result = await front.call(row.tool, {**said, **row.fixed}, How(workspace=workspace))
     if result.waiting:
         return call_answer(result)
     if result.error is not None:

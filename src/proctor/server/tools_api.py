@@ -18,13 +18,13 @@ from starlette.responses import Response
 from proctor.protocol.errors import NotFoundError
 from proctor.protocol.tools import REAL, Tool
 from proctor.server.answers import REFUSALS, CallAnswer, call_answer
-from proctor.server.front import HOLD_SECONDS, Front, How
+from proctor.server.front import HOLD_SECONDS, Front, How, Place
 from proctor.store.tables import calls
 
-__all__ = ["ToolAnswer", "router", "schemas"]
+__all__ = ["SHOWN", "ToolAnswer", "router", "schemas"]
 
 _REF: Final = "#/components/schemas/{model}"
-_SHOWN: Final = (
+SHOWN: Final = (
     "call_id", "tool_name", "domain", "side_effect", "adapter", "simulated", "actor", "actor_name", "trace_id",
     "session_id", "task_id", "attempt", "profile", "workspace", "inputs", "state", "result", "code", "error",
     "approval_id", "snapshot_id", "requested_at", "started_at", "ended_at", "duration_ms",
@@ -81,7 +81,7 @@ def router(front: Front) -> APIRouter:
 def _calling(front: Front, tool: Tool) -> Route:
     async def endpoint(
         inputs: Annotated[dict[str, Any] | None, Body()] = None,
-        workspace: Annotated[str | None, Query(description="Absolute path; the server's by default.")] = None,
+        workspace: Place = None,
         profile: Annotated[str | None, Query(description="Rules to judge by.")] = None,
         trace_id: Annotated[str | None, Query(description="Root request this belongs to.")] = None,
         agent: Annotated[str | None, Query(description="Judge it as this agent's call.")] = None,
@@ -125,7 +125,7 @@ def _ref_for(own: str) -> str:
 
 
 def _row(front: Front, call_id: str) -> dict[str, Any]:
-    columns = [calls.c[name] for name in _SHOWN]
+    columns = [calls.c[name] for name in SHOWN]
     with front.app.database.read() as connection:
         row = connection.execute(sa.select(*columns).where(calls.c.call_id == call_id)).mappings().first()
     if row is None:
