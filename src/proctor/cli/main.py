@@ -43,6 +43,18 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
         "Serve REST and WebSocket, and execute tasks, in the foreground.",
         "Start",
     ),
+    "open": (
+        "proctor.cli.open",
+        "open_",
+        "Show Proctor in your browser, by a link that works once.",
+        "Watch",
+    ),
+    "logout": (
+        "proctor.cli.open",
+        "logout",
+        "Make a new token: every browser is signed out.",
+        "Setup",
+    ),
     "plan": ("proctor.cli.plan", "plan", "Run a list of governed calls; it goes on by itself.", "Start"),
     "agents": (
         "proctor.cli.agents",
