@@ -7,28 +7,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from proctor.gate.limits import AMOUNTS, TOTAL, Limits, Node
+from proctor.gate.limits import AMOUNTS, TOTAL, WARN_AT, Limits, Node
+from proctor.store.lane import Step
 from proctor.store.quick import Quick, keys
 from proctor.store.tables import budget_nodes, leases
 
 __all__ = [
     "Rows",
     "charge",
+    "charge_step",
     "close_lease",
+    "close_step",
     "find_lease",
     "insert_lease",
+    "lease_step",
     "lock_buckets",
     "lock_root",
     "mark",
     "mend_rows",
     "read_rows",
     "take",
+    "take_step",
 ]
 
 Rows = dict[str, dict[str, Any]]
@@ -71,24 +77,30 @@ _TAKE: Final = Quick(
         .values({f"held_{amount}": _nodes[f"held_{amount}"] + _share(amount) for amount in AMOUNTS})
     )
 )
-_CHARGE: Final = Quick(
-    lambda _, size: (
-        budget_nodes.update()
-        .where(_among(size))
-        .values(
-            {
-                **{f"held_{amount}": _nodes[f"held_{amount}"] - _share(amount) for amount in AMOUNTS},
-                **{
-                    f"used_{amount}": _nodes[f"used_{amount}"]
-                    + sa.bindparam(f"spent_{amount}", type_=sa.BigInteger)
-                    for amount in AMOUNTS
-                },
-                "plan_micro_usd": _nodes.plan_micro_usd + sa.bindparam("spent_plan", type_=sa.BigInteger),
-                "unpriced_calls": _nodes.unpriced_calls + sa.bindparam("unpriced", type_=sa.BigInteger),
-            }
-        )
-    )
-)
+
+
+def _charged(size: int) -> sa.Update:
+    held = {f"held_{amount}": _nodes[f"held_{amount}"] - _share(amount) for amount in AMOUNTS}
+    used = {f"used_{amount}": _nodes[f"used_{amount}"] + _spent(amount) for amount in AMOUNTS}
+    others = {
+        "plan_micro_usd": _nodes.plan_micro_usd + sa.bindparam("spent_plan", type_=sa.BigInteger),
+        "unpriced_calls": _nodes.unpriced_calls + sa.bindparam("unpriced", type_=sa.BigInteger),
+    }
+    return budget_nodes.update().where(_among(size)).values({**held, **used, **others})
+
+
+def _spent(amount: str) -> sa.BindParameter[int]:
+    return sa.bindparam(f"spent_{amount}", type_=sa.BigInteger)
+
+
+def _far(amount: str) -> sa.ColumnElement[bool]:
+    """Whether what is spent leaves a total under the line where people are told."""
+    limit, after = _nodes[f"limit_{amount}"], _nodes[f"used_{amount}"] + _spent(amount)
+    return sa.or_(limit.is_(None), _nodes.bucket != TOTAL, after * 100 < limit * WARN_AT)
+
+
+_CHARGE: Final = Quick(lambda _, size: _charged(size))
+_CHARGE_QUIETLY: Final = Quick(lambda _, size: _charged(size).where(*(_far(one) for one in AMOUNTS[1:])))
 _CLOSE: Final = Quick(
     lambda _, __: (
         leases.update()
@@ -173,24 +185,68 @@ def take(connection: sa.Connection, ids: Sequence[str], asks: Mapping[str, int])
     return _TAKE.run(connection, binds, ids) == len(ids)
 
 
-def charge(
-    connection: sa.Connection,
-    ids: Sequence[str],
-    held: Mapping[str, int],
-    spent: Mapping[str, int],
-    *,
-    plan: int,
-    unpriced: bool,
-) -> None:
-    """Give back what was held and add what was spent."""
-    binds: dict[str, Any] = {f"ask_{amount}": held[amount] for amount in AMOUNTS}
-    binds |= {f"spent_{amount}": spent[amount] for amount in AMOUNTS}
-    _CHARGE.run(connection, {**binds, "spent_plan": plan, "unpriced": int(unpriced)}, ids)
+def charge(connection: sa.Connection, ids: Sequence[str], binds: Mapping[str, Any]) -> None:
+    """Give back what was held and add what was spent (`leases.charged` says how much)."""
+    _CHARGE.run(connection, binds, ids)
 
 
 def insert_lease(connection: sa.Connection, values: Mapping[str, Any]) -> None:
     """Write a lease down."""
     _INSERT_LEASE.run(connection, values)
+
+
+# ── the same as steps of the quick lane ───────────────────────────────────────────────────────────────────────────
+
+
+def take_step(
+    dialect: str,
+    path: Sequence[Node],
+    wanted: Sequence[tuple[str, Node, str]],
+    asks: Mapping[str, int],
+    warn_at: int,
+) -> Step:
+    """Make the rows that are missing and take from all, where limits stand as the settings say and none is near."""
+    parents = {node.node_id: above.node_id for above, node in pairwise(path)}
+    values: list[Any] = []
+    for bucket_id, node, bucket in wanted:
+        values += (bucket_id, node.node_id, parents.get(node.node_id), node.kind, bucket)
+        values += [node.limits.of(bucket, amount) for amount in AMOUNTS]
+        values += asks.values() if bucket == TOTAL else (asks["calls"], 0, 0, 0)
+    return Step(_take_text(dialect, len(wanted)), (*values, warn_at), len(wanted))
+
+
+@lru_cache(maxsize=32)
+def _take_text(dialect: str, size: int) -> str:
+    mark, same = ("?", "IS") if dialect == "sqlite" else ("%s", "IS NOT DISTINCT FROM")
+    columns = ["bucket_id", "node_id", "parent_id", "kind", "bucket"]
+    columns += [f"{part}_{amount}" for part in ("limit", "held") for amount in AMOUNTS]
+    row = f"({', '.join([mark] * len(columns))})"
+    after = {one: f"n.used_{one} + n.held_{one} + excluded.held_{one}" for one in AMOUNTS}
+    takes = ", ".join(f"held_{one} = n.held_{one} + excluded.held_{one}" for one in AMOUNTS)
+    fits = [
+        f"n.limit_{one} {same} excluded.limit_{one} AND (n.limit_{one} IS NULL OR {after[one]} <= n.limit_{one})"
+        for one in AMOUNTS
+    ]
+    told = f"(n.limit_calls IS NULL OR (n.warned & 1) = 1 OR ({after['calls']}) * 100 < n.limit_calls * {mark})"
+    return (
+        f"INSERT INTO budget_nodes AS n ({', '.join(columns)}) VALUES {', '.join([row] * size)}"
+        f" ON CONFLICT (bucket_id) DO UPDATE SET {takes} WHERE {' AND '.join([*fits, told])}"
+    )
+
+
+def lease_step(dialect: str, values: Mapping[str, Any]) -> Step:
+    """Write a lease down."""
+    return _INSERT_LEASE.step(dialect, values)
+
+
+def close_step(dialect: str, lease_id: str, *, now: datetime, outcome: str) -> Step:
+    """Close a lease that is open."""
+    return _CLOSE.step(dialect, {"closed_id": lease_id, "closed_at": now, "how": outcome})
+
+
+def charge_step(dialect: str, ids: Sequence[str], binds: Mapping[str, Any], *, limited: bool) -> Step:
+    """Give back what was held and add what was spent, where that reaches no line."""
+    return (_CHARGE_QUIETLY if limited else _CHARGE).step(dialect, binds, ids, rows=len(ids))
 
 
 def close_lease(connection: sa.Connection, lease_id: str, *, now: datetime, outcome: str) -> bool:

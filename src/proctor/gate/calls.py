@@ -23,6 +23,7 @@ from proctor.gate.profiles import Profile
 from proctor.protocol.errors import RefusedError
 from proctor.protocol.events import ActorKind, Draft, EventKind, EventStatus
 from proctor.protocol.tools import Call, CallError, CallResult, CallState, Tool, Touch
+from proctor.store.lane import Step
 from proctor.store.quick import Quick
 from proctor.store.tables import attempts, calls, leases
 
@@ -33,12 +34,14 @@ __all__ = [
     "content_hash",
     "find_row",
     "finish",
+    "finish_step",
     "kept_result",
     "open_row",
     "reap_dead",
     "refuse_conflict",
     "result_of",
     "save",
+    "save_step",
 ]
 
 MAX_RESULT: Final = 512 * 1024
@@ -223,40 +226,51 @@ def _ended_attempts(
 
 def save(connection: sa.Connection, entry: Entry, before: Mapping[str, Any] | None, **values: Any) -> str:
     """Write the call's row, new or again; gives the id under which it stands."""
-    call = entry.call
     if before is not None:
         own = calls.c.call_id == before["call_id"]
         connection.execute(calls.update().where(own).values(**values))
         return str(before["call_id"])
-    _INSERT.run(
-        connection,
-        dict(
-            call_id=call.call_id,
-            idempotency_key=entry.key,
-            content_hash=entry.content_hash,
-            tool_name=entry.tool.name,
-            domain=entry.tool.domain,
-            side_effect=entry.tool.side_effect.value,
-            adapter=entry.binding.adapter[:50],
-            simulated=entry.binding.simulated,
-            actor=call.actor.kind.value,
-            actor_name=call.actor.name[:100],
-            trace_id=call.trace_id,
-            session_id=call.session_id,
-            task_id=call.task_id,
-            attempt=call.attempt,
-            profile=entry.profile.name[:50],
-            workspace=None if call.workspace is None else str(call.workspace),
-            inputs=dict(entry.shown),
-            **values,
-        ),
-    )
-    return call.call_id
+    _INSERT.run(connection, _new_row(entry, values))
+    return entry.call.call_id
+
+
+def _new_row(entry: Entry, values: Mapping[str, Any]) -> dict[str, Any]:
+    call = entry.call
+    return {
+        "call_id": call.call_id,
+        "idempotency_key": entry.key,
+        "content_hash": entry.content_hash,
+        "tool_name": entry.tool.name,
+        "domain": entry.tool.domain,
+        "side_effect": entry.tool.side_effect.value,
+        "adapter": entry.binding.adapter[:50],
+        "simulated": entry.binding.simulated,
+        "actor": call.actor.kind.value,
+        "actor_name": call.actor.name[:100],
+        "trace_id": call.trace_id,
+        "session_id": call.session_id,
+        "task_id": call.task_id,
+        "attempt": call.attempt,
+        "profile": entry.profile.name[:50],
+        "workspace": None if call.workspace is None else str(call.workspace),
+        "inputs": dict(entry.shown),
+        **values,
+    }
+
+
+def save_step(dialect: str, entry: Entry, **values: Any) -> Step:
+    """Write the row of a call whose key nobody has used, as a step of the quick lane."""
+    return _INSERT.step(dialect, _new_row(entry, values))
 
 
 def finish(connection: sa.Connection, call_id: str, lease_id: str, values: Mapping[str, Any]) -> None:
     """Write a call's end, unless it was given up for dead and begun again under another lease."""
     _FINISH.run(connection, {"own_id": call_id, "own_lease": lease_id, **values})
+
+
+def finish_step(dialect: str, call_id: str, lease_id: str, values: Mapping[str, Any]) -> Step:
+    """The same as a step of the quick lane."""
+    return _FINISH.step(dialect, {"own_id": call_id, "own_lease": lease_id, **values})
 
 
 def kept_result(output: Mapping[str, Any]) -> dict[str, Any] | None:

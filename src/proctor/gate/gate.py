@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -59,6 +60,7 @@ from proctor.protocol.tools import Call, CallError, CallResult, CallState, Tool
 from proctor.sandbox.probe import best_level
 from proctor.sandbox.spec import Level
 from proctor.store.database import Database
+from proctor.trace.jobs import Sure
 from proctor.trace.rows import Redacts
 from proctor.trace.writer import TraceWriter
 
@@ -285,7 +287,8 @@ class Gate:
         def begin(connection: sa.Connection) -> tuple[tuple[str, Held] | CallResult, list[Draft]]:
             return self._begin(connection, entry, leave, snapshot_id)
 
-        begun = await self._writer.transact_async(begin)
+        usual = self._usual_start(entry, snapshot_id) if leave.ask is None else None
+        begun = await self._writer.transact_async(begin, sure=usual)
         if isinstance(begun, CallResult):
             return begun
         call_id, held = begun
@@ -313,6 +316,24 @@ class Gate:
             notes,
             leave.confined,
         )
+
+    def _usual_start(self, entry: Entry, snapshot_id: str | None) -> Sure | None:
+        """What `_begin` does for a new call far from any limit: known before it is tried."""
+        call, now, dialect = entry.call, self._clock.now(), self._database.dialect
+        by = leases.Holding(call.call_id, this_process(), now, entry.tool.seconds, call.task_id, call.attempt)
+        reserved = leases.reserve_steps(dialect, path_of(entry, now), wish_of(entry), by)
+        if reserved is None:
+            return None
+        steps, held = reserved
+        row = calls.save_step(
+            dialect,
+            entry,
+            state=CallState.STARTED.value,
+            started_at=now,
+            lease_id=held.lease_id,
+            snapshot_id=snapshot_id,
+        )
+        return Sure([*steps, row], [start_draft(entry, call.call_id, None)], (call.call_id, held))
 
     def _begin(
         self, connection: sa.Connection, entry: Entry, leave: Leave, snapshot_id: str | None
@@ -376,13 +397,22 @@ class Gate:
 
     async def _leave(self, opened: Opened) -> CallResult:
         """Write the end and settle, even while the caller is being cancelled."""
-        duration_ms = (self._clock.monotonic() - opened.began) * 1000
+        now, duration_ms = self._clock.now(), (self._clock.monotonic() - opened.began) * 1000
         redacted = None if opened.output is None else self._redactor.value(opened.output)
+        used = opened.meter.used or estimate_of(opened.entry)
+        draft = end_draft(opened, redacted, duration_ms, used)
+        held, millis = opened.held, max(1, round(duration_ms))
+        row = opened.call_id, held.lease_id, self._last_values(opened, redacted, now, duration_ms)
 
         def end(connection: sa.Connection) -> tuple[None, list[Draft]]:
-            return None, self._end(connection, opened, redacted, duration_ms)
+            _, reached = leases.settle(connection, held, used, millis=millis, now=now)
+            calls.finish(connection, *row)
+            return None, [draft, *lines(opened.entry, reached)]
 
-        await asyncio.shield(self._writer.transact_async(end, deadline=_SETTLE_SECONDS))
+        dialect = self._database.dialect
+        settled = leases.settle_steps(dialect, held, used, millis=millis, now=now)
+        usual = Sure([*settled, calls.finish_step(dialect, *row)], [draft])
+        await asyncio.shield(self._writer.transact_async(end, deadline=_SETTLE_SECONDS, sure=usual))
         return CallResult(
             call_id=opened.call_id,
             tool=opened.entry.tool.name,
@@ -397,14 +427,13 @@ class Gate:
             duration_ms=duration_ms,
         )
 
-    def _end(
-        self, connection: sa.Connection, opened: Opened, output: dict[str, Any] | None, duration_ms: float
-    ) -> list[Draft]:
-        entry, now, error = opened.entry, self._clock.now(), opened.error
-        used = opened.meter.used or estimate_of(entry)
-        _, reached = leases.settle(connection, opened.held, used, millis=max(1, round(duration_ms)), now=now)
+    def _last_values(
+        self, opened: Opened, output: dict[str, Any] | None, now: datetime, duration_ms: float
+    ) -> dict[str, Any]:
+        """The columns of a call that has ended."""
+        entry, error = opened.entry, opened.error
         keeps = output is not None and (entry.call.idempotency_key is not None or not entry.tool.read_only)
-        values = {
+        return {
             "state": CallState.ENDED.value,
             "ended_at": now,
             "duration_ms": duration_ms,
@@ -412,8 +441,6 @@ class Gate:
             "code": error.code[:50] if error else None,
             "error": self._redactor.text(error.message)[: calls.MAX_ERROR] if error else None,
         }
-        calls.finish(connection, opened.call_id, opened.held.lease_id, values)
-        return [end_draft(opened, output, duration_ms, used), *lines(entry, reached)]
 
     async def _refuse(self, entry: Entry, error: CallError, *, event: str = "tool_call_error") -> CallResult:
         """Write down that a call did not begin; it is not charged."""

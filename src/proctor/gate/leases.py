@@ -17,32 +17,40 @@ import sqlalchemy as sa
 from proctor.gate.budget_rows import (
     Rows,
     charge,
+    charge_step,
     close_lease,
+    close_step,
     find_lease,
     insert_lease,
+    lease_step,
     lock_buckets,
     lock_root,
     mark,
     mend_rows,
     read_rows,
     take,
+    take_step,
 )
 from proctor.gate.limits import AMOUNTS, TOTAL, WARN_AT, Node, domain_bucket, tool_bucket
 from proctor.protocol.errors import RefusedError
 from proctor.protocol.ids import new_id
 from proctor.protocol.tools import Usage
+from proctor.store.lane import Step
 from proctor.store.tables import budget_nodes, leases
 
 __all__ = [
     "BudgetExceededError",
     "Held",
+    "Holding",
     "Passed",
     "Wish",
     "check",
     "open_leases",
     "reap",
     "reserve",
+    "reserve_steps",
     "settle",
+    "settle_steps",
 ]
 
 BATCH: Final = 500
@@ -115,6 +123,35 @@ class Passed:
 
 
 @dataclass(frozen=True, slots=True)
+class Holding:
+    """Who is to hold a lease, for which call, from when and how long."""
+
+    call_id: str
+    holder: str
+    now: datetime
+    seconds: float
+    task_id: str | None = None
+    attempt: int | None = None
+
+    def lease(self, ids: Sequence[str], wish: Wish) -> dict[str, Any]:
+        """The row of a new lease on these buckets."""
+        return {
+            "lease_id": new_id("lease"),
+            "call_id": self.call_id,
+            "buckets": sorted(ids),
+            "tokens": wish.usage.tokens,
+            "micro_usd": wish.usage.micro_usd,
+            "plan_micro_usd": wish.usage.plan_micro_usd,
+            "millis": wish.millis,
+            "holder": self.holder,
+            "task_id": self.task_id,
+            "attempt": self.attempt,
+            "created_at": self.now,
+            "expires_at": self.now + timedelta(seconds=self.seconds) + GRACE,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """A lease that was granted."""
 
@@ -173,23 +210,27 @@ def reserve(
     if not take(connection, ids, wish.asks):
         facts = {"used": "all", "limit": "what there was", "node": "this path"}
         raise BudgetExceededError(reason="budget_exceeded:total", **facts)
-    lease = {
-        "lease_id": new_id("lease"),
-        "call_id": call_id,
-        "buckets": sorted(ids),
-        "tokens": wish.usage.tokens,
-        "micro_usd": wish.usage.micro_usd,
-        "plan_micro_usd": wish.usage.plan_micro_usd,
-        "millis": wish.millis,
-        "holder": holder,
-        "task_id": task_id,
-        "attempt": attempt,
-        "created_at": now,
-        "expires_at": now + timedelta(seconds=seconds) + GRACE,
-    }
+    by = Holding(call_id, holder, now, seconds, task_id, attempt)
+    lease = by.lease(ids, wish)
     insert_lease(connection, lease)
     limited = any(rows[one][f"limit_{amount}"] is not None for one in ids for amount in AMOUNTS[1:])
     return Held(lease, _call_warnings(connection, wanted, rows), limited)
+
+
+def reserve_steps(
+    dialect: str, path: Sequence[Node], wish: Wish, by: Holding
+) -> tuple[list[Step], Held] | None:
+    """The same for the quick lane, where no limit is near; None when a limit stands in the way of even the first call."""
+    wanted = _wanted(path, wish)
+    warn_at = min(node.limits.warn_at for node in path)
+    if _refusal(wanted, wish, {}, least=wish.millis) is not None:
+        return None
+    if any(_near(1, node.limits.of(bucket, "calls"), warn_at) for _, node, bucket in wanted):
+        return None
+    lease = by.lease([bucket_id for bucket_id, _, _ in wanted], wish)
+    limited = any(node.limits.of(TOTAL, amount) is not None for node in path for amount in AMOUNTS[1:])
+    steps = [take_step(dialect, path, wanted, wish.asks, warn_at), lease_step(dialect, lease)]
+    return steps, Held(lease, (), limited)
 
 
 def settle(
@@ -208,16 +249,34 @@ def settle(
     lease = find_lease(connection, lease_id) or {} if isinstance(held, str) else held.lease
     ids: list[str] = lease["buckets"]
     lock_buckets(connection, ids)
-    taken = {
-        "calls": 1,
-        "tokens": lease["tokens"],
-        "micro_usd": lease["micro_usd"] or 0,
-        "millis": lease["millis"],
-    }
-    spent = {"calls": 1, "tokens": used.tokens, "micro_usd": used.micro_usd or 0, "millis": millis}
-    charge(connection, ids, taken, spent, plan=used.plan_micro_usd, unpriced=used.micro_usd is None)
+    charge(connection, ids, _charged(lease, used, millis))
     limited = isinstance(held, str) or held.limited
     return True, _settled_lines(connection, ids) if limited else ()
+
+
+def settle_steps(dialect: str, held: Held, used: Usage, *, millis: int, now: datetime) -> list[Step]:
+    """The same for the quick lane, where no line is reached."""
+    binds = _charged(held.lease, used, millis)
+    return [
+        charge_step(dialect, held.lease["buckets"], binds, limited=held.limited),
+        close_step(dialect, held.lease_id, now=now, outcome="settled"),
+    ]
+
+
+def _charged(lease: Mapping[str, Any], used: Usage, millis: int) -> dict[str, int]:
+    """What goes from held to used."""
+    return {
+        "ask_calls": 1,
+        "ask_tokens": lease["tokens"],
+        "ask_micro_usd": lease["micro_usd"] or 0,
+        "ask_millis": lease["millis"],
+        "spent_calls": 1,
+        "spent_tokens": used.tokens,
+        "spent_micro_usd": used.micro_usd or 0,
+        "spent_millis": millis,
+        "spent_plan": used.plan_micro_usd,
+        "unpriced": int(used.micro_usd is None),
+    }
 
 
 def open_leases(connection: sa.Connection, now: datetime, *, limit: int = BATCH) -> list[Mapping[str, Any]]:
@@ -246,17 +305,19 @@ def _wanted(path: Sequence[Node], wish: Wish) -> list[tuple[str, Node, str]]:
     return [(node.bucket_id(bucket), node, bucket) for node in path for bucket in wish.buckets]
 
 
-def _asked(wish: Wish, bucket: str, amount: str) -> int:
+def _asked(wish: Wish, bucket: str, amount: str, least: int) -> int:
     if amount == "calls":
         return 1
     if bucket != TOTAL:
         return 0
-    least = min(wish.millis, LEAST_MILLIS)
     return {"tokens": wish.usage.tokens, "micro_usd": wish.usage.micro_usd or 0, "millis": least}[amount]
 
 
-def _refusal(wanted: Sequence[tuple[str, Node, str]], wish: Wish, rows: Rows) -> BudgetExceededError | None:
+def _refusal(
+    wanted: Sequence[tuple[str, Node, str]], wish: Wish, rows: Rows, least: int = LEAST_MILLIS
+) -> BudgetExceededError | None:
     """The first limit that stands in the way, total before domain before tool, parents first."""
+    least = min(wish.millis, least)
     for bucket_id, node, bucket in wanted:
         row = rows.get(bucket_id, {})
         for amount in AMOUNTS:
@@ -267,7 +328,7 @@ def _refusal(wanted: Sequence[tuple[str, Node, str]], wish: Wish, rows: Rows) ->
             scope = _scope(bucket, amount)
             if amount == "micro_usd" and wish.usage.micro_usd is None:
                 scope = "money:unknown_price"
-            elif taken + _asked(wish, bucket, amount) <= limit:
+            elif taken + _asked(wish, bucket, amount, least) <= limit:
                 continue
             facts = {"used": taken, "limit": limit, "node": node.node_id}
             return BudgetExceededError(reason=f"budget_exceeded:{scope}", **facts)

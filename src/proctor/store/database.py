@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,8 @@ class Database:
         self.place = str(shown.database) if self.dialect == "sqlite" else shown.render_as_string()
         make = _sqlite if self.dialect == "sqlite" else _postgres
         self.engine = make(self.url, pool_size, synchronous)
+        # Told of every moment of a quick lane (`store.lane`), so that a test can pull the plug or count there.
+        self.watch: Callable[[str], None] | None = None
 
     @contextmanager
     def write(self, *, within: float | None = None) -> Iterator[sa.Connection]:
@@ -92,6 +94,13 @@ class Database:
         """A connection outside any transaction, for upkeep that cannot run in one (SQLite's VACUUM)."""
         with self._guard(), self.engine.connect() as connection:
             yield connection.execution_options(**{_MODE: "bare"}, **_OUTSIDE.get(self.dialect, {}))
+
+    def own(self) -> sa.Connection:
+        """A connection that leaves the pool: its user begins and ends by itself, and closing it ends it."""
+        with self._guard():
+            connection = self.engine.connect()
+            connection.detach()
+            return connection
 
     def close(self) -> None:
         """Give all connections back."""

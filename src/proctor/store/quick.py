@@ -10,12 +10,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects.postgresql import psycopg
+
+from proctor.store.lane import Step
 
 __all__ = ["Quick", "drive", "keys"]
 
 Row = dict[str, Any]
 _Process = Callable[[Any], Any]
 _MAX_FORMS = 64  # a statement has a handful; more would mean that somebody builds them from data
+# For steps of the quick lane, which are put together: their values have places, not names.
+_IN_ORDER: Mapping[str, sa.Dialect] = {
+    "sqlite": sqlite.dialect(),
+    "postgresql": psycopg.dialect(paramstyle="format"),  # type: ignore[no-untyped-call]
+}
 
 
 def drive(connection: sa.Connection, text: str, values: Any = (), *, many: bool = False) -> Any:
@@ -110,27 +119,33 @@ class Quick:
         self._make, self._inserts = make, inserts
         self._forms: dict[tuple[Any, ...], _Form] = {}
 
-    def _form(self, connection: sa.Connection, size: int, given: Mapping[str, Any]) -> _Form:
+    def _form(self, dialect: sa.Dialect, size: int, given: Mapping[str, Any]) -> _Form:
         columns = tuple(given) if self._inserts else None
-        place = (connection.dialect.name, size, columns)
+        place = (dialect.name, dialect.paramstyle, size, columns)
         form = self._forms.get(place)
         if form is None:
             if len(self._forms) >= _MAX_FORMS:
                 self._forms.clear()
-            made = self._make(connection.dialect.name, size)
-            form = self._forms[place] = _Form(made, connection.dialect, columns)
+            form = self._forms[place] = _Form(self._make(dialect.name, size), dialect, columns)
         return form
+
+    def step(
+        self, dialect: str, given: Mapping[str, Any], keys: Sequence[str] = (), *, rows: int = 1
+    ) -> Step:
+        """The statement as a step of the quick lane."""
+        form = self._form(_IN_ORDER[dialect], len(keys), given)
+        return Step(form.text, form.values(_with(given, keys)), rows)
 
     def run(self, connection: sa.Connection, given: Mapping[str, Any], keys: Sequence[str] = ()) -> int:
         """Change rows; how many."""
-        form = self._form(connection, len(keys), given)
+        form = self._form(connection.dialect, len(keys), given)
         return int(drive(connection, form.text, form.values(_with(given, keys))).rowcount)
 
     def rows(
         self, connection: sa.Connection, given: Mapping[str, Any], keys: Sequence[str] = ()
     ) -> list[Row]:
         """Read rows."""
-        form = self._form(connection, len(keys), given)
+        form = self._form(connection.dialect, len(keys), given)
         return form.rows(drive(connection, form.text, form.values(_with(given, keys))))
 
 

@@ -53,6 +53,14 @@ class Head:
     mac: bytes
     started: int
 
+    def row(self) -> tuple[str, int, int, int, bytes, bytes, int]:
+        """Its columns, in order."""
+        return self.trace_id, self.first_seq, self.last_seq, self.count, self.hash, self.mac, self.started
+
+    def copy(self) -> Head:
+        """Another one that can be moved on."""
+        return Head(*self.row())
+
     def seal(self, key: bytes) -> bytes:
         """The MAC this head must carry."""
         name, numbers = self.trace_id.encode(), (self.first_seq, self.last_seq, self.count, self.started)

@@ -10,27 +10,43 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from proctor.protocol.events import Draft, Event
+from proctor.store.lane import Step
 from proctor.trace.rows import Prepared
 
-__all__ = ["AsyncJob", "Change", "FutureJob", "Guard", "Job", "ThreadJob", "answer"]
+__all__ = ["AsyncJob", "Change", "FutureJob", "Guard", "Job", "Sure", "ThreadJob", "answer"]
 
 T = TypeVar("T")
 Change = Callable[[sa.Connection], tuple[T, Sequence[Draft]]]
 Guard = Callable[[], Exception | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Sure:
+    """What a change does in the usual case, known beforehand: its statements, its events and its value.
+
+    Where a step does not fit, and where others wait in the same batch, the change itself is run instead.
+    """
+
+    steps: Sequence[Step]
+    drafts: Sequence[Draft]
+    value: Any = None
+
+
 class Job:
     """What one caller wants: events, or a change of rows together with its events."""
 
-    __slots__ = ("change", "drafts", "error", "events", "guard", "prepared", "taken", "value")
+    __slots__ = ("change", "drafts", "error", "events", "guard", "prepared", "sure", "taken", "value")
 
-    def __init__(self, drafts: Sequence[Draft], change: Change[Any] | None = None) -> None:
-        self.drafts, self.change = drafts, change
+    def __init__(
+        self, drafts: Sequence[Draft], change: Change[Any] | None = None, sure: Sure | None = None
+    ) -> None:
+        self.drafts, self.change, self.sure = drafts if sure is None else sure.drafts, change, sure
         self.taken = False  # by the writer, or by a caller who gave up; set under the writer's lock
         self.prepared: list[Prepared] = []
         self.events: list[Event] = []
@@ -91,8 +107,10 @@ class AsyncJob(Job):
 
     __slots__ = ("future", "loop")
 
-    def __init__(self, drafts: Sequence[Draft], change: Change[Any] | None = None) -> None:
-        super().__init__(drafts, change)
+    def __init__(
+        self, drafts: Sequence[Draft], change: Change[Any] | None = None, sure: Sure | None = None
+    ) -> None:
+        super().__init__(drafts, change, sure)
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self.loop.create_future()
 

@@ -18,7 +18,18 @@ from proctor.store.quick import drive
 from proctor.trace.chain import GENESIS, LOG, Head, link, sum_seals
 from proctor.trace.rows import COLUMNS, Prepared, Redacts, build, prepare
 
-__all__ = ["CHANNEL", "append_in", "append_prepared", "lock_log", "read_heads", "read_log"]
+__all__ = [
+    "CHANNEL",
+    "EVENT",
+    "NEW_HEAD",
+    "append_in",
+    "append_prepared",
+    "lock_log",
+    "place",
+    "read_heads",
+    "read_log",
+    "seal",
+]
 
 CHANNEL = "proctor_events"
 _HEAD = "trace_id, first_seq, last_seq, count, hash, mac, started"
@@ -29,16 +40,16 @@ def _insert(mark: str) -> str:
     return f"INSERT INTO events ({', '.join(COLUMNS)}) VALUES ({', '.join([mark] * len(COLUMNS))})"
 
 
-def _upsert(mark: str) -> str:
-    return (
-        f"INSERT INTO trace_heads ({_HEAD}) VALUES ({', '.join([mark] * 7)})"
-        " ON CONFLICT (trace_id) DO UPDATE"
-        " SET last_seq = excluded.last_seq, count = excluded.count, hash = excluded.hash, mac = excluded.mac"
-    )
+def _head_insert(mark: str) -> str:
+    return f"INSERT INTO trace_heads ({_HEAD}) VALUES ({', '.join([mark] * 7)})"
 
 
-_INSERT = {"sqlite": _insert("?"), "postgresql": _insert("%s")}
-_UPSERT = {"sqlite": _upsert("?"), "postgresql": _upsert("%s")}
+_OR_MOVE = (
+    " ON CONFLICT (trace_id) DO UPDATE"
+    " SET last_seq = excluded.last_seq, count = excluded.count, hash = excluded.hash, mac = excluded.mac"
+)
+EVENT = {"sqlite": _insert("?"), "postgresql": _insert("%s")}
+NEW_HEAD = {"sqlite": _head_insert("?"), "postgresql": _head_insert("%s")}
 _HEADS = {
     "sqlite": f"SELECT {_HEAD} FROM trace_heads WHERE trace_id IN (SELECT value FROM json_each(?))",
     "postgresql": f"SELECT {_HEAD} FROM trace_heads WHERE trace_id = ANY(%s)",
@@ -53,34 +64,35 @@ def append_in(
 
 
 def append_prepared(
-    connection: sa.Connection, drafts: Sequence[Prepared], *, key: bytes, log: Head | None = None
+    connection: sa.Connection,
+    drafts: Sequence[Prepared],
+    *,
+    key: bytes,
+    log: Head | None = None,
+    heads: dict[str, Head] | None = None,
 ) -> list[Event]:
-    """Write prepared drafts; `log` is the head when the caller has locked it already."""
+    """Write prepared drafts; `log` is the head when the caller has locked it already, `heads` gets those that moved."""
     if not drafts:
         return []
     log = log or lock_log(connection, key)
-    heads = read_heads(connection, {draft.trace_id for draft in drafts}, key)
+    heads = {} if heads is None else heads
+    heads |= read_heads(connection, {draft.trace_id for draft in drafts}, key)
     before = {name: head.mac for name, head in heads.items()}
-    rows, events = _place(drafts, log, heads)
-    _seal(log, heads, before, key)
+    rows, events = place(drafts, log, heads)
+    seal(log, heads, before, key)
     dialect = connection.dialect.name
     try:
-        drive(connection, _INSERT[dialect], rows, many=True)
+        drive(connection, EVENT[dialect], rows, many=True)
     except sa.exc.IntegrityError as error:
         raise _collision(heads) from error
-    sealed = [*heads.values(), log]
-    drive(
-        connection,
-        _UPSERT[dialect],
-        [(h.trace_id, h.first_seq, h.last_seq, h.count, h.hash, h.mac, h.started) for h in sealed],
-        many=True,
-    )
+    sealed = [head.row() for head in (*heads.values(), log)]
+    drive(connection, NEW_HEAD[dialect] + _OR_MOVE, sealed, many=True)
     if dialect == "postgresql":
         drive(connection, "SELECT pg_notify(%s, %s)", (CHANNEL, str(log.last_seq)))
     return events
 
 
-def _place(
+def place(
     drafts: Sequence[Prepared], log: Head, heads: dict[str, Head]
 ) -> tuple[list[tuple[Any, ...]], list[Event]]:
     """Give every draft its place and hash; moves the heads along."""
@@ -92,19 +104,20 @@ def _place(
         head = heads.get(trace_id)
         if head is None:
             head = heads[trace_id] = Head(trace_id, seq, 0, 0, GENESIS, b"", columns[0])
-        head.count = place = head.count + 1
+        head.count = number = head.count + 1
         head.last_seq = seq
-        facts = (seq, trace_id, place, *columns)
+        facts = (seq, trace_id, number, *columns)
         head.hash = digest = link(head.hash, facts, raw)
         rows.append((*facts, raw.decode(), digest))
-        values["seq"], values["trace_seq"], values["hash"] = seq, place, digest.hex()
+        values["seq"], values["trace_seq"], values["hash"] = seq, number, digest.hex()
         events.append(build(values))
     log.last_seq = seq
     log.count += len(rows)
     return rows, events
 
 
-def _seal(log: Head, heads: dict[str, Head], before: dict[str, bytes], key: bytes) -> None:
+def seal(log: Head, heads: dict[str, Head], before: dict[str, bytes], key: bytes) -> None:
+    """Seal the heads that moved; `before` are their seals of before, which leave the log's sum."""
     for name, head in heads.items():
         head.mac = head.seal(key)
         log.hash = sum_seals(log.hash, minus=before.get(name), plus=head.mac)
