@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from proctor.config import Settings, load_settings
 
 if TYPE_CHECKING:
+    from proctor.agents.model_chats import Chats
     from proctor.engine.executor import Executor
     from proctor.engine.plans import Plans
     from proctor.engine.tasks import Tasks
@@ -126,6 +127,31 @@ class App:
         )
 
     @cached_property
+    def chats(self) -> Chats:
+        """Conversations with API models."""
+        from proctor.agents.model_chats import Chats, House
+        from proctor.trace.redact import Redactor
+
+        return Chats(
+            House(
+                database=self.database,
+                writer=self.writer,
+                gate=self.gate,
+                registry=self.registry,
+                make_gate=self._light_gate,
+                redactor=self.redactor,
+                history_redactor=Redactor(key=self.key, known=self.settings.secrets, pii=False),
+                settings_for=self.settings_for,
+            )
+        )
+
+    def _light_gate(self, tools: Tools) -> Gate:
+        """A door to what runs no command, so nobody needs to ask what sandbox there is."""
+        from proctor.sandbox.spec import Level
+
+        return self._gate_with(tools, level=lambda: Level.LIMITS)
+
+    @cached_property
     def settings_for(self) -> Callable[[Path | None], Settings]:
         """The settings that hold in a workspace now."""
         from proctor.gate.rulebook import SettingsShelf
@@ -137,13 +163,8 @@ class App:
         """The plans' front door; a tool nobody has registered gets a door of its own, to its stand-in."""
         from proctor.engine.plan_run import Doors
         from proctor.engine.plans import Plans
-        from proctor.sandbox.spec import Level
 
-        def stand_in(tools: Tools) -> Gate:
-            # A stand-in runs no command, so nobody needs to ask what sandbox there is.
-            return self._gate_with(tools, level=lambda: Level.LIMITS)
-
-        doors = Doors(self.gate, self.registry.__contains__, stand_in)
+        doors = Doors(self.gate, self.registry.__contains__, self._light_gate)
         return Plans(database=self.database, writer=self.writer, doors=doors, settings_for=self.settings_for)
 
     def proof_gate(self, seconds: float) -> Gate:

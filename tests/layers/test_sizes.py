@@ -16,6 +16,7 @@ MAX_MEDIAN = 10
 
 # The named boundaries: CLI main, request or frame handler, worker loop, driver. Each has a reason.
 BROAD_EXCEPTS = {
+    "agents/model_agent.py",  # driver: whatever a model's SDK raises has one of our names, and the turn an end
     "cli/main.py",  # every failure becomes one sentence
     "gate/gate.py",  # driver: a tool's failure ends its own call, which is settled whatever it raised
     "engine/attempts.py",  # worker loop: a driver's bug ends its attempt, seen and charged, not the executor

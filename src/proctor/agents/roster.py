@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from proctor.agents.driver import Driver, Limits
 from proctor.agents.registry import make_driver
-from proctor.config import AgentSettings
+from proctor.config import AgentSettings, ApiSettings
 from proctor.protocol.errors import NotFoundError
 
 __all__ = ["Agent", "Roster", "environment", "rehearsal"]
@@ -36,6 +36,8 @@ class Agent:
     """One of the seeds' four; listed without its key only on request."""
     configured: bool = False
     """Named in the settings."""
+    api: ApiSettings = field(default_factory=ApiSettings)
+    """How an API agent's model is reached."""
 
     @property
     def simulated(self) -> bool:
@@ -55,28 +57,28 @@ BUILT_IN = (
     Agent(
         "SOLACE",
         "model",
-        "openai:gpt-4",
+        "openai:gpt-6.1-sol",
         capabilities=("strategy", "coordination", "trading", "decision_making"),
         seed=True,
     ),
     Agent(
         "FORGE",
         "model",
-        "anthropic:claude-3-7-sonnet-20250219",
+        "anthropic:claude-sonnet-5-5",
         capabilities=("ui_building", "coding", "react", "html", "css"),
         seed=True,
     ),
     Agent(
         "ARCHITECT",
         "model",
-        "ollama:deepseek-r1:14b",
+        "ollama:qwen3:14b",
         capabilities=("planning", "design_patterns", "architecture"),
         seed=True,
     ),
     Agent(
         "SENTINEL",
         "model",
-        "ollama:deepseek-r1:14b",
+        "ollama:qwen3:14b",
         capabilities=("debugging", "testing", "error_detection", "validation"),
         seed=True,
     ),
@@ -140,4 +142,5 @@ def _with(agent: Agent, settings: AgentSettings) -> Agent:
             cpu_percent=settings.limits.cpu_percent,
         ),
         configured=True,
+        api=settings.api,
     )
