@@ -76,6 +76,7 @@ def test_finished_task_leaves_and_its_branch_stays(repository: Path) -> None:
     planned = _proctor("gc", "--days", "0", "--keep", "0", "--dry-run")
     assert worktree.is_dir()
     found = _proctor("gc", "--days", "0", "--keep", "0")
+    assert found["proofs"]["repositories"] == 0
     assert planned["worktrees"] == found["worktrees"] == [str(worktree)]
     assert (found["kept"], found["states"], found["engine_records"]) == ([], 1, 1)
     assert found["events"] > 0

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from proctor.proof.disk import DiskLimit, used_bytes
 from proctor.proof.runner import Runner
 from proctor.sandbox.spec import Level, Limits
-from tests.proof.repos import commit, new_repo, runner_of, write
+from tests.proof.repos import commit, git, new_repo, runner_of, write
 from tests.sandbox.conftest import need
 
 LEVELS = pytest.mark.parametrize("level", [Level.BWRAP, Level.LANDLOCK], ids=["bwrap", "landlock"])
@@ -80,6 +81,46 @@ async def test_forks_memory_time_and_output_are_bounded(repo: Path, tmp_path: Pa
         assert len(done.stdout.text) < 1 << 20
         if reason in {"timeout", None}:
             assert done.killed_for == reason
+
+
+@LEVELS
+@pytest.mark.parametrize("where", ["big", "$TMPDIR/big"])
+async def test_a_command_that_fills_the_disk_harms_only_its_own_run(
+    repo: Path, tmp_path: Path, level: Level, where: str
+) -> None:
+    """It is ended for that reason, what it wrote is gone at once, and the next run finds a clean checkout."""
+    need(level)
+    if level is Level.BWRAP and "TMPDIR" in where:
+        limits = Limits(
+            seconds=60.0, grace=0.5, temporary_mb=16
+        )  # the private /tmp there has a size of its own
+    else:
+        limits = Limits(seconds=60.0, grace=0.5)
+    runner = runner_of(repo, tmp_path / "home", level=level, slots=1, disk=DiskLimit(32 << 20), limits=limits)
+    pieces = "for i in $(seq 100); do head -c 4M /dev/zero || exit 1; sleep 0.02; done"
+    done = await runner.run(*ids(runner, "HEAD"), f"( {pieces} ) > {where}; test $? = 0 && sleep 30")
+    assert not done.ok
+    in_memory = level is Level.BWRAP and "TMPDIR" in where
+    assert done.killed_for == (None if in_memory else "disk")
+    assert used_bytes([tmp_path / "home"], 0.0, 1 << 40) < 16 << 20
+    again = await runner.run(*ids(runner, "HEAD"), "cat what.txt; ls")
+    assert again.stdout.text == "change\ncheck.sh\nwhat.txt\n"
+
+
+async def test_a_command_sees_its_commits_submodules(repo: Path, tmp_path: Path) -> None:
+    """Filled from this machine, without network; one that the user does not have is empty and named."""
+    library = new_repo(tmp_path / "library", {"lib.txt": "library\n"})
+    git(repo, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")
+    git(repo, "commit", "-qam", "third")
+    runner = runner_of(repo, tmp_path / "home")
+    done = await runner.run(*ids(runner, "HEAD"), "cat lib/lib.txt")
+    assert (done.stdout.text, done.ok) == ("library\n", True)
+    assert not [words for words in done.missing if "submodule" in words]
+    git(tmp_path, "clone", "-q", str(repo), str(tmp_path / "clone"))
+    other = runner_of(tmp_path / "clone", tmp_path / "other")
+    assert (
+        "the submodule lib is not initialised" in (await other.run(*ids(other, "HEAD"), "ls lib")).missing[-1]
+    )
 
 
 async def test_the_network_and_the_users_secrets_are_out_of_reach(repo: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from proctor.cli.output import json_option, print_json
 if TYPE_CHECKING:
     from proctor.app import App
     from proctor.engine.retention import Collected
+    from proctor.proof.collect import ProofsCollected
 
 __all__ = ["gc"]
 
@@ -33,7 +34,7 @@ ASK_SECONDS = 300.0
 @click.option("--dry-run", is_flag=True, help="Only say what would leave.")
 @json_option
 def gc(days: int | None, keep: int, dry_run: bool, as_json: bool) -> None:
-    """Remove what ended long ago: clean worktrees, drivers' state, old events, the engine's records.
+    """Remove what ended long ago: clean worktrees, drivers' state, old events, the engine's records, proofs' checkouts.
 
     A worktree with work that is on no branch stays and is named. Old events leave a sealed tombstone, so that the trace
     still verifies. Tasks and their history stay.
@@ -50,10 +51,31 @@ def gc(days: int | None, keep: int, dry_run: bool, as_json: bool) -> None:
         found = _collect(app, app.settings.retention.days if days is None else days, keep, dry_run=dry_run)
     finally:
         app.close()
+    proofs = _proofs(app, app.settings.retention.days if days is None else days, dry_run=dry_run)
     if as_json:
-        print_json(asdict(found))
+        print_json({**asdict(found), "proofs": asdict(proofs)})
     else:
         _print(found)
+        _print_proofs(proofs, dry_run=dry_run)
+
+
+def _proofs(app: App, days: int, *, dry_run: bool) -> ProofsCollected:
+    from proctor.proof.collect import collect_proofs
+
+    return collect_proofs(app.settings.paths.cache_dir / "proof", days=days, dry_run=dry_run)
+
+
+def _print_proofs(found: ProofsCollected, *, dry_run: bool) -> None:
+    verb = "Would remove" if dry_run else "Removed"
+    things = (
+        (found.repositories, "repositories"),
+        (found.checkouts, "checkouts"),
+        (found.results, "remembered results"),
+        (found.left_behind, "things that killed runs left"),
+    )
+    told = ", ".join(f"{count} {words}" for count, words in things if count) or "nothing"
+    size = f" ({found.bytes / 2**20:.0f} MiB)" if found.bytes else ""
+    click.echo(f"{verb} {told} of the proofs' cache{size}; {found.kept_bytes / 2**20:.0f} MiB stay.")
 
 
 def _nothing_yet(app: App) -> bool:

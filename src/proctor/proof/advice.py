@@ -29,7 +29,7 @@ _ROWS: Final = tuple(
          "Write `[project]` and `test = \"YOUR TEST COMMAND\"` into proctor.toml (`proctor init` guesses it)."),
         (r"the program was not found|No module named|ModuleNotFoundError",
          "Install what the command needs, or set `test` (and `setup`) in [project] of proctor.toml."),
-        (r"submodule", "Run `git submodule update --init` in your checkout once, {again}."),
+        (r"[Ss]ubmodule", f"Run `git submodule update --init --recursive` in your checkout once, {_AGAIN}."),
         (r"not run: ", "Run `proctor doctor`: it says what the sandbox lacks on this machine."),
         (r"no test tells before from after",
          f"Add a test that fails without the change, {_AGAIN}. If behaviour should stay the same: `--kind refactor`."),
@@ -77,6 +77,10 @@ def next_step(receipt: Mapping[str, Any]) -> str:
             if not receipt["legs"]
             else f"{said}; `proctor receipt verify` repeats this in any clone."
         )
+    if word == "inconclusive" and any(
+        "submodule" in words for words in receipt["sandbox"].get("missing", ())
+    ):
+        return f"If the tests need the submodule: `git submodule update --init --recursive`, {_AGAIN}."
     for reason in receipt["reasons"]:
         for pattern, cure in _ROWS:
             if pattern.search(reason):

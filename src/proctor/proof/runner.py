@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from proctor.proof.dependencies import DEPENDENCY_FILES, Borrowed, borrowed
+from proctor.proof.disk import watch_disk
 from proctor.proof.surroundings import Surroundings, with_services
 from proctor.protocol.errors import RefusedError
 from proctor.protocol.permits import Permit
@@ -33,6 +34,7 @@ __all__ = ["TRACER", "NotConfinedError", "PermitSource", "Run", "Runner"]
 
 NEUTRAL = "/run/proctor"
 TRACER = f"{NEUTRAL}/tracer"
+ABSENT = "the submodule {} is not initialised in your checkout, so it was empty here too"
 _CAP = 8 << 20  # of one results file
 _FILES = 200  # results files read back
 
@@ -120,7 +122,8 @@ class Runner:
         async with self._turn, self._checkout(tree, head) as checkout:
             lent = await asyncio.to_thread(self.lent, tree)
             out = checkout.path.parent / "out"
-            await asyncio.to_thread(_empty, out)
+            for place in (out, checkout.path.parent / "tmp"):
+                await asyncio.to_thread(_empty, place)
             if not lent.complete:
                 for line in self.surroundings.setup:
                     done = await self._run(checkout, lent, line, "", extra or {})
@@ -155,9 +158,29 @@ class Runner:
         spec = self._spec(checkout, lent, line, cwd, extra)
         seconds = self.surroundings.limits.seconds or 3600.0
         async with self._permits(line, workspace=self.trees.root, seconds=seconds) as permit:
-            result = await run_confined(spec, permit=permit)
+            result = await self._watched(checkout, spec, permit)
         place = str(self.trees.root if self.placed else checkout.path)
         return _facts(checkout, line, result, lent, place=place, rerooted=not self.placed)
+
+    async def _watched(self, checkout: Checkout, spec: Spec, permit: Permit) -> Result:
+        """Run it while its disk is watched; what it wrote beyond the limit is removed at once."""
+        slot, full = checkout.path.parent, asyncio.Event()
+        places = [checkout.path, slot / "out", slot / "tmp"]
+        try:
+            async with asyncio.TaskGroup() as group:
+                watcher = group.create_task(watch_disk(places, self.surroundings.disk, full))
+                try:
+                    result = await run_confined(spec, permit=permit, cancel=full)
+                finally:
+                    watcher.cancel()
+        except ExceptionGroup as problems:
+            raise problems.exceptions[0] from None
+        if not full.is_set():
+            return result
+        for place in places:
+            await asyncio.to_thread(delete_tree, place)
+        await asyncio.to_thread(_empty, slot / "out")
+        return replace(result, killed_for="disk")
 
     def _spec(
         self, checkout: Checkout, lent: Borrowed, line: str, cwd: str, extra: Mapping[str, str]
@@ -191,7 +214,10 @@ class Runner:
         argv = shell_argv(_reroot(line, root, here), path=path)
         objects = (str(self.trees.objects), str(self.trees.store), str(tracer))
         readable = (*around.readable, *objects, *(str(root / name) for name in lent.directories))
-        writable = (here, str(out))
+        # At level 2 the private /tmp lies on disk: it is one of ours, so that what fills it is counted.
+        tmp = str(checkout.path.parent / "tmp")
+        env = {"TMPDIR": tmp, "XDG_CACHE_HOME": f"{tmp}/.cache", **env}
+        writable = (here, str(out), tmp)
         place = cwd if cwd and not cwd.startswith(str(root)) else here
         return Spec(argv, place, env, writable=writable, readable=readable, **common)  # type: ignore[arg-type]
 
@@ -244,7 +270,7 @@ def _facts(
         stdout=result.stdout,
         stderr=result.stderr,
         level=int(result.sandbox.level),
-        missing=result.sandbox.missing,
+        missing=(*result.sandbox.missing, *(ABSENT.format(path) for path in checkout.absent)),
         lent=lent.directories,
         rerooted=rerooted,
         place=place,

@@ -145,7 +145,8 @@ _WHERE: Final = {
 
 
 def _notes(receipt: Mapping[str, Any]) -> list[str]:
-    notes = [f"  note: {note}" for note in receipt["notes"]]
+    empty = [words for words in receipt["sandbox"].get("missing", ()) if "submodule" in words]
+    notes = [f"  note: {note}" for note in [*receipt["notes"], *empty]]
     if receipt["sandbox"]["rerooted"]:
         words = "this machine cannot place the checkout at the repository's path; paths in commands were re-rooted"
         notes.append(f"  note: {words}")

@@ -15,7 +15,7 @@ from proctor.protocol.errors import ConfigError
 
 __all__ = ["ProofSettings", "commands_for", "proof_settings"]
 
-_KNOWN = ("docs", "flaky", "paths", "pictures", "seconds")
+_KNOWN = ("disk_mb", "docs", "flaky", "paths", "pictures", "seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class ProofSettings:
     """What can be set about proofs."""
 
     seconds: int = 900
+    disk_mb: int = 10_240
     paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     flaky: tuple[str, ...] = ()
     docs: tuple[str, ...] = ()
@@ -42,7 +43,8 @@ def proof_settings(settings: Settings) -> ProofSettings:
                 table, (name,), f"{name[:80]!r} is not a setting in [proof]", f"Allowed: {', '.join(_KNOWN)}."
             )
     return ProofSettings(
-        seconds=_seconds(table),
+        seconds=_whole(table, "seconds", 900, 86_400),
+        disk_mb=_whole(table, "disk_mb", 10_240, 10_000_000),
         paths=_paths(table),
         flaky=_texts(table, ("flaky",), table.values.get("flaky", ())),
         docs=_texts(table, ("docs",), table.values.get("docs", ())),
@@ -54,10 +56,10 @@ def _wrong(table: RawTable, path: tuple[str, ...], problem: str, allowed: str) -
     return ConfigError(where=table.where(*path), problem=problem, allowed=allowed)
 
 
-def _seconds(table: RawTable) -> int:
-    value = table.values.get("seconds", 900)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 86_400:
-        raise _wrong(table, ("seconds",), "proof.seconds must be a whole number", "From 1 to 86400.")
+def _whole(table: RawTable, name: str, default: int, most: int) -> int:
+    value = table.values.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise _wrong(table, (name,), f"proof.{name} must be a whole number", f"From 1 to {most}.")
     return value
 
 

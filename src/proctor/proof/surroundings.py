@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proctor.config import Settings
+from proctor.proof.disk import DiskLimit
 from proctor.sandbox.environment import allowed_environment
 from proctor.sandbox.paths import language_homes, secret_paths
 from proctor.sandbox.spec import Limits
@@ -45,6 +46,7 @@ class Surroundings:
     hidden: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     limits: Limits = field(default_factory=lambda: Limits(seconds=_SECONDS))
+    disk: DiskLimit = field(default_factory=lambda: DiskLimit(10 << 30))
 
     def digest(self, lent: tuple[str, ...] = ()) -> str:
         """What must be equal for two results to be comparable."""
@@ -58,13 +60,16 @@ class Surroundings:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def surroundings_of(settings: Settings, *, seconds: float | None = None) -> Surroundings:
+def surroundings_of(
+    settings: Settings, *, seconds: float | None = None, disk_mb: int = 10_240
+) -> Surroundings:
     """Take everything from the settings; the user's secrets and Proctor's own state are hidden."""
     home = settings.environ.get("HOME", "/")
     paths = settings.paths
     hidden = (*secret_paths(home), str(paths.state_dir), str(paths.data_dir), str(paths.runtime_dir))
     limits = Limits(
         seconds=seconds or settings.limits.seconds or _SECONDS,
+        grace=1.0,  # a throw-away checkout has nothing to save
         memory_mb=settings.limits.memory_mb or _memory_mb(),
         processes=512,
     )
@@ -81,6 +86,7 @@ def surroundings_of(settings: Settings, *, seconds: float | None = None) -> Surr
             sys.base_prefix,
         ),
         limits=limits,
+        disk=DiskLimit(disk_mb << 20),
     )
 
 

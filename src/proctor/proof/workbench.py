@@ -77,7 +77,8 @@ class Workbench:
         self.settings = settings
         self.proof = proof_settings(settings)
         self.trees = _trees(settings, place)
-        around = surroundings_of(settings, seconds=seconds or self.proof.seconds)
+        os.utime(self.trees.home)  # when it was used last; `proctor gc` looks at it
+        around = surroundings_of(settings, seconds=seconds or self.proof.seconds, disk_mb=self.proof.disk_mb)
         self.slots = slots or max(1, os.cpu_count() or 1)
         self.runner = Runner(self.trees, around, permits, slots=self.slots, level=level)
         self._progress = progress

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from proctor.protocol.errors import UnavailableError
 from proctor.workspace.git import Git, GitError
+from proctor.workspace.submodules import fill_submodules
 from proctor.workspace.trees import Trees
 from proctor.workspace.worktree import delete_tree
 
@@ -44,6 +45,7 @@ class Checkout:
     head: str
     slot: int
     lock: int
+    absent: tuple[str, ...] = ()  # submodules that stay empty, as in the user's own checkout
 
 
 class CheckoutPool:
@@ -83,11 +85,11 @@ class CheckoutPool:
         """Wait for a free slot and make it exactly this tree; `head` is the commit its git shows."""
         slot, lock = self._reserve(tree, seconds)
         try:
-            self._fill(self.home / str(slot), tree, head)
+            absent = self._fill(self.home / str(slot), tree, head)
         except BaseException:
             os.close(lock)
             raise
-        return Checkout(self.home / str(slot) / "files", tree, head, slot, lock)
+        return Checkout(self.home / str(slot) / "files", tree, head, slot, lock, absent)
 
     def give_back(self, checkout: Checkout) -> None:
         """Let others have the slot; it is cleaned when it is taken next."""
@@ -117,24 +119,38 @@ class CheckoutPool:
         handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            # Whoever clears the cache may have removed it between the two; the next look makes it anew.
+            there = os.path.samestat(place.stat(), os.fstat(handle))
+        except (BlockingIOError, FileNotFoundError):
+            there = False
+        if not there:
             os.close(handle)
             return None
         return handle
 
-    def _fill(self, place: Path, tree: str, head: str) -> None:
-        """Bring the slot to the tree; one that cannot be mended is made anew."""
+    def _fill(self, place: Path, tree: str, head: str) -> tuple[str, ...]:
+        """Bring the slot to the tree; one that cannot be mended is made anew. Gives submodules that stay empty."""
         try:
             clean = self._reset(place, tree)
         except (GitError, OSError):
             clean = False
         if not clean:
-            for name in ("files", "git"):
+            for name in ("files", "git", "modules"):
                 delete_tree(place / name)
             if not self._reset(place, tree):
                 raise GitError(action="read-tree", place=str(place), reason="the files differ from the tree")
+        absent = fill_submodules(
+            self._trees.root, Git(place / "files", place / "git"), place, self._borrowing, tree
+        )
         self._show_git(place, head)
         (place / "was").write_text(tree)
+        return absent
+
+    def _borrowing(self, place: Path, objects: Sequence[str]) -> None:
+        """Make a git directory of ours that reads these objects, unless it is there."""
+        if not (place / "HEAD").exists():
+            _git_directory(place, self._settings, objects)
+            (place / "HEAD").write_text("ref: refs/heads/none\n")
 
     def _reset(self, place: Path, tree: str) -> bool:
         """Undo all that a command did and check out; says whether files and tree are now the same."""
