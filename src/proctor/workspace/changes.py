@@ -88,9 +88,9 @@ def _removals(changes: Changes, now: Manifest, wanted: Manifest) -> None:
     """Collect what must go; what lies below a directory the snapshot could not read is left alone."""
     target = wanted.by_path
     blind = tuple(f"{entry.path}/" for entry in wanted.problems if entry.is_dir)
-    gone = [entry for entry in now.entries if entry.path not in target and not entry.path.startswith(blind)]
+    gone = [now.by_path[path] for path in now.by_path.keys() - target.keys() if not path.startswith(blind)]
     changes.remove.extend(gone)
-    changes.remove.sort(key=lambda entry: entry.path.count("/"), reverse=True)
+    changes.remove.sort(key=lambda entry: (entry.path.count("/"), entry.path), reverse=True)
 
 
 def _same_content(old: Entry, new: Entry) -> bool:

@@ -7,6 +7,7 @@ Every step may be the last one: a second run over a fresh comparison ends in the
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -15,6 +16,7 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 from proctor.protocol.errors import UnavailableError
 from proctor.workspace.changes import Changes
@@ -131,26 +133,23 @@ class Rebuilder:
         place = self._reader.index.get
         order = sorted(entries, key=lambda entry: place(entry.content[:32]) or ("", 0, 0, 0))
         done = 0
-        for number, entry in enumerate(order):
-            self._step()
-            name = str(number)
-            self._write_file(self._staging, name, entry, sync=len(order) <= SYNC_EACH)
-            self._staged[entry.path] = name
-            done += entry.size
-            if self._progress is not None and (number % 500 == 0 or number + 1 == len(order)):
-                self._progress(Progress("write", number + 1, done))
-        if len(order) > SYNC_EACH:
-            _sync_filesystem(self._staging)
+        with _Syncs(self._staging, len(order)) as sync:
+            for number, entry in enumerate(order):
+                self._step()
+                self._write_file(self._staging, str(number), entry, sync)
+                self._staged[entry.path] = str(number)
+                done += entry.size
+                if self._progress is not None and (number % 500 == 0 or number + 1 == len(order)):
+                    self._progress(Progress("write", number + 1, done))
 
-    def _write_file(self, folder: int, name: str, entry: Entry, *, sync: bool) -> None:
+    def _write_file(self, folder: int, name: str, entry: Entry, sync: Callable[[int], None]) -> None:
         handle = os.open(name, _NEW_FLAGS, 0o600, dir_fd=folder)
         try:
             for offset, digest in entry.chunks():
                 _write_at(handle, self._reader.read(digest), offset)
             os.ftruncate(handle, entry.size)
             self._dress(handle, entry)
-            if sync:
-                os.fsync(handle)
+            sync(handle)
         finally:
             os.close(handle)
 
@@ -211,7 +210,7 @@ class Rebuilder:
     def _again_beside(self, folder: int, name: str, entry: Entry) -> bool:
         """Files are staged already; only beside a place on another file system they are written once more."""
         if folder != self._staging:
-            self._write_file(folder, name, entry, sync=True)
+            self._write_file(folder, name, entry, os.fsync)
         return True
 
     def _link(self, pairs: list[tuple[Entry, str]]) -> None:
@@ -288,17 +287,15 @@ class Rebuilder:
         self._clear_staging()
         paths = self._touched | {entry.path for entry in changes.amend_folders}
         found = [entry for path in paths if (entry := wanted.by_path.get(path)) is not None and entry.is_dir]
-        for entry in sorted(found, key=lambda entry: entry.path.count("/") + bool(entry.path), reverse=True):
-            self._step()
-            if not entry.problem:
-                handle = self._folders(entry.path)
-                self._dress(handle, entry)
-                if len(found) <= SYNC_EACH:
-                    os.fsync(handle)
-                if entry.path:
-                    self._folders.forget(entry.path)
-        if len(found) > SYNC_EACH:
-            _sync_filesystem(self._folders(""))
+        with _Syncs(self._folders(""), len(found)) as sync:
+            for entry in sorted(found, key=_depth, reverse=True):
+                self._step()
+                if not entry.problem:
+                    handle = self._folders(entry.path)
+                    self._dress(handle, entry)
+                    sync(handle)
+                    if entry.path:
+                        self._folders.forget(entry.path)
 
     def _spot(self, path: str, *, change: bool = True) -> tuple[int, str]:
         parent, _, name = path.rpartition("/")
@@ -335,6 +332,45 @@ def _changed(path: str) -> UnavailableError:
         reason=f"{path!r} was changed by someone else during the restore",
         cure="Stop what writes there (agents, editors, builds) and run the command again.",
     )
+
+
+def _depth(entry: Entry) -> int:
+    return entry.path.count("/") + bool(entry.path)
+
+
+class _Syncs:
+    """Makes what was handed to it durable at the end: a few one by one, many by one sync of the file system.
+
+    Together at the end, because the first sync then carries what the others would each have to wait for.
+    """
+
+    def __init__(self, place: int, count: int) -> None:
+        self._place = place
+        self._each = count <= SYNC_EACH
+        self._waiting: list[int] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __call__(self, handle: int) -> None:
+        """Take an open file or directory; its handle may be closed meanwhile, its mode may forbid to open it again."""
+        if self._each:
+            self._waiting.append(os.dup(handle))
+            if hasattr(os, "posix_fadvise"):
+                with contextlib.suppress(OSError):  # Linux begins to write it out; elsewhere it is no help
+                    os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is not None:
+                return
+            for handle in self._waiting:
+                os.fsync(handle)
+            if not self._each:
+                _sync_filesystem(self._place)
+        finally:
+            for handle in self._waiting:
+                os.close(handle)
 
 
 def _write_at(handle: int, data: bytes, offset: int) -> None:
