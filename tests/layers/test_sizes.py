@@ -23,6 +23,7 @@ BROAD_EXCEPTS = {
     "engine/plan_desk.py",  # worker loop: one plan's trouble leaves it as it stands, not the executor
     "engine/runtime.py",  # worker loop: one claimed job that cannot begin does not keep the others waiting
     "engine/supervisor.py",  # worker loop and request handler: one caller's mistake is its own
+    "server/mcp_calls.py",  # request handler: one call's failure is told to its caller, the server goes on
     "server/socket.py",  # frame handler: one message's failure is its own, never the connection's
     "trace/writer.py",  # worker loop: a failed batch fails its waiters, not the thread
 }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from proctor.gate.task_tokens import VARIABLE, hash_of, new_token
+from proctor.server.mcp_stdio import MAX_LINE
 from proctor.store.database import Database, sqlite_url
 from proctor.store.schema import open_database
 from proctor.store.tables import attempts, calls, task_queue
@@ -38,7 +39,7 @@ def _calls(desk: Desk) -> list[dict[str, Any]]:
 
 async def _until(what: Any, seconds: float = 30.0) -> None:
     async with asyncio.timeout(seconds):
-        while not await asyncio.to_thread(what):
+        while not await asyncio.to_thread(what):  # noqa: ASYNC110 - facts have no event
             await asyncio.sleep(0.05)
 
 
@@ -73,20 +74,15 @@ async def test_a_client_lists_calls_hears_progress_and_is_told_what_is_wrong(
 
 
 async def test_a_persons_own_command_answers_and_the_call_runs_once(tmp_path: Path) -> None:
-    """Pending, `proctor approve` in the terminal, the same call again in a new process; a command of an agent cannot answer."""
+    """Pending; `proctor approve` of an agent is refused, the person's counts; the same call again, in a new process."""
     desk = Desk(tmp_path, 'profile = "careful"\n')
     act = ("execute_command", {"command": "echo ran >> count.txt"})
     async with desk.client("2026-07-28", "--hold", "0.2") as client:
         asked = body(await client.call_tool(*act))
         assert asked["status"] == "approval_pending"
-    agent = subprocess.run(
-        [sys.executable, "-m", "proctor", "approve", asked["approval_id"]],
-        env={**desk.environ, VARIABLE: new_token("task-1", 1)},
-        cwd=desk.work,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    desk.env = {VARIABLE: new_token("task-1", 1)}
+    agent = desk.proctor("approve", asked["approval_id"], ok=False)
+    desk.env = {}
     assert agent.returncode == 5
     assert "started by an agent" in agent.stderr
     desk.proctor("approve", asked["approval_id"])
@@ -120,10 +116,8 @@ async def test_a_server_killed_in_the_middle_of_a_call_does_not_run_it_twice(
 
 async def _ignore(call: Any) -> None:
     """A client whose server dies hears some error; which one is the SDK's business."""
-    try:
+    with contextlib.suppress(Exception):
         await call
-    except Exception as error:  # noqa: BLE001 - any of the SDK's
-        assert str(error) is not None
 
 
 async def test_a_client_that_disappears_leaves_nothing(tmp_path: Path) -> None:
@@ -139,8 +133,8 @@ async def test_a_client_that_disappears_leaves_nothing(tmp_path: Path) -> None:
         '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},'
         '"clientInfo":{"name":"gone","version":"1"}}}',
         '{"jsonrpc":"2.0","method":"notifications/initialized"}',
-        '{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"execute_command","arguments":{"command":"%s"}}}'
-        % command,
+        '{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"execute_command","arguments":{"command":"'
+        f'{command}"}}}}}}',
     ):
         server.stdin.write(line.encode() + b"\n")
     await _until((desk.work / "begun").exists)
@@ -154,7 +148,7 @@ async def test_a_client_that_disappears_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_it_in_order(tmp_path: Path, number: signal.Signals) -> None:
-    """Also with a client that still holds its end of the pipe."""
+    """Also with a client that still holds its end of the pipe; a line that is too long ended nothing before."""
     desk = Desk(tmp_path)
     server = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "proctor", "mcp",
@@ -166,9 +160,19 @@ async def test_a_signal_ends_it_in_order(tmp_path: Path, number: signal.Signals)
     server.stdin.write(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
     async with asyncio.timeout(30):
         assert b'"id":1' in await server.stdout.readline()
+        server.stdin.write(b"x" * (MAX_LINE + 9) + b'\n{"jsonrpc":"2.0","id":2,"method":"ping"}\n')
+        assert b'"id":2' in await _answer_to(server.stdout, 2)
         server.send_signal(number)
         _, said = await server.communicate()
     assert server.returncode == 0, said
+
+
+async def _answer_to(output: asyncio.StreamReader, number: int) -> bytes:
+    """The answer to a request; what is said about the rubbish before it is not looked at."""
+    while True:
+        line = await output.readline()
+        if b'"id":%d' % number in line or not line:
+            return line
 
 
 # ── whose calls they are ──────────────────────────────────────────────────────────────────────────────────────────
@@ -203,7 +207,7 @@ def _attempt(desk: Desk, token: str, **more: Any) -> Path:
 
 
 async def test_with_a_tasks_token_calls_are_that_tasks(tmp_path: Path) -> None:
-    """Actor, task, attempt, trace, worktree and the profile of the user's own workspace, whatever the client calls itself."""
+    """Actor, task, attempt, trace and worktree; the profile is that of the user's own workspace."""
     token = new_token("task-1", 1)
     desk = Desk(tmp_path, 'profile = "careful"\n', {VARIABLE: token, "PROCTOR_RUN": "mark"})
     worktree = _attempt(desk, token)

@@ -16,7 +16,14 @@ __all__ = ["mcp"]
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Where calls act; the repository around the current directory by default.",
 )
-def mcp(workspace: Path | None) -> None:
+@click.option(
+    "--hold",
+    type=click.FloatRange(0, 20),
+    default=20,
+    show_default=True,
+    help="Seconds a call waits for your answer before it says that it waits.",
+)
+def mcp(workspace: Path | None, hold: float) -> None:
     """Serve Proctor's tools over MCP on standard input and output; a CLI agent starts this, not you.
 
     `proctor integrate claude|codex|gemini` writes the entry. Calls are an agent's: with the task's token in its environment
@@ -31,6 +38,6 @@ def mcp(workspace: Path | None) -> None:
     place = None if workspace is None else workspace.resolve()
     app = open_app(place)
     try:
-        server.serve_stdio(app, workspace=place)
+        server.serve_stdio(app, workspace=place, hold_s=hold)
     finally:
         app.close()

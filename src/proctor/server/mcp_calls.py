@@ -30,8 +30,7 @@ __all__ = ["HOLD_SECONDS", "MOST_CALLS", "Caller", "McpCalls", "Pool", "client_n
 
 T = TypeVar("T")
 
-HOLD_SECONDS: Final = 20.0
-"""How long a call waits for a person's answer before it says that it waits: clients give up after a minute or so."""
+HOLD_SECONDS: Final = 20.0  # clients give up after a minute or so
 MOST_CALLS: Final = 64
 MOST_RUNS: Final = 1000
 IDLE_SECONDS: Final = 1800.0
@@ -48,6 +47,8 @@ class Caller:
     workspace: Path | None
     profile: str
     holder: Holder | None = None
+    hold_s: float = HOLD_SECONDS
+    """How long a call waits for a person's answer before it says that it waits."""
 
 
 def client_name(given: str | None) -> str:
@@ -89,6 +90,7 @@ class Pool:
         task = self._group.create_task(_carry(work, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: done.done() or done.cancel())  # ended before its first step
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
@@ -124,9 +126,8 @@ class _Run:
 class McpCalls:
     """Makes the calls of one server."""
 
-    def __init__(self, app: App, *, hold_s: float = HOLD_SECONDS, most: int = MOST_CALLS) -> None:
+    def __init__(self, app: App, *, most: int = MOST_CALLS) -> None:
         self._app = app
-        self._hold = hold_s
         self.pool = Pool(most)
         self._runs: dict[tuple[str, str], _Run] = {}
 
@@ -147,17 +148,17 @@ class McpCalls:
         """Make one call through the gate, whatever comes of it."""
         try:
             call = await self._call(who, tool, inputs)
-            return await self.pool.run(lambda: self._made(call, progress))
+            return await self.pool.run(lambda: self._made(call, who.hold_s, progress))
         except ProctorError as error:
             return error_result(error)
         except Exception as error:  # noqa: BLE001 - request handler: one call's failure is its own
             logger.exception("an MCP call of {} failed", tool[:80])
             return error_result(_DefectError(kind=type(error).__name__))
 
-    async def _made(self, call: Call, progress: ProgressCallback) -> types.CallToolResult:
+    async def _made(self, call: Call, hold_s: float, progress: ProgressCallback) -> types.CallToolResult:
         earlier = await asyncio.to_thread(self._app.repeats.find, call)
         again = call if earlier is None else earlier.again(call)
-        result = await self._app.gate.run(again, hold_s=self._hold, progress=progress)
+        result = await self._app.gate.run(again, hold_s=hold_s, progress=progress)
         return result_of(result, earlier.lapsed if earlier is not None else "")
 
     async def _call(self, who: Caller, tool: str, inputs: Mapping[str, Any]) -> Call:

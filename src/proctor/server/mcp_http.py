@@ -2,6 +2,7 @@
 
 A session of the handshake era belongs to whoever opened it; sessions are bounded and end when nobody uses them. Where calls
 act is the server's own directory, or `?workspace=` of the address; an agent with a task's token acts in its worktree only.
+`?hold=` shortens how long a call waits for an answer.
 """
 
 from __future__ import annotations
@@ -39,16 +40,15 @@ class _Seen:
 
     holder: Holder | None
     workspace: str | None
+    hold_s: float
 
 
 class McpDoor:
     """An ASGI application for one path; `running` must surround its use."""
 
-    def __init__(
-        self, front: Front, *, hold_s: float = HOLD_SECONDS, most_sessions: int = MOST_SESSIONS
-    ) -> None:
+    def __init__(self, front: Front, *, most_sessions: int = MOST_SESSIONS) -> None:
         self._front = front
-        self.calls = McpCalls(front.app, hold_s=hold_s)
+        self.calls = McpCalls(front.app)
         self._most = most_sessions
         self._manager: StreamableHTTPSessionManager | None = None
         self._closing = asyncio.Event()
@@ -81,7 +81,7 @@ class McpDoor:
         assert self._manager is not None, "running() surrounds every use"
         holder = HOLDER.get()
         query = dict(_pairs(scope))
-        scope[_SEEN] = _Seen(holder, query.get("workspace"))
+        scope[_SEEN] = _Seen(holder, query.get("workspace"), _hold(query.get("hold")))
         scope["user"] = _owner(holder)
         waits = self._ended(receive) if scope["method"] == "GET" else receive
         await self._manager.handle_request(scope, waits, send)
@@ -107,11 +107,12 @@ class McpDoor:
         app, client = self._front.app, context.session.client_params
         if seen.holder is not None:
             profile = app.settings_for(seen.holder.workspace).profile
-            return Caller(seen.holder.agent, "", None, profile, seen.holder)
+            return Caller(seen.holder.agent, "", None, profile, seen.holder, seen.hold_s)
         name = client_name(client.client_info.name if client is not None else None)
         place = self._front.place(seen.workspace)
         session = request.headers.get(_SESSION)
-        return Caller(name, session or f"client:{name}", place, self._front.profile)
+        run = session or f"client:{name}"
+        return Caller(name, run, place, self._front.profile, hold_s=seen.hold_s)
 
 
 async def _one(receive: Receive) -> Message:
@@ -123,6 +124,14 @@ def _pairs(scope: Scope) -> list[tuple[str, str]]:
         return parse_qsl(scope.get("query_string", b"").decode("latin-1"), max_num_fields=100)
     except ValueError:
         return []
+
+
+def _hold(given: str | None) -> float:
+    """What was asked for, if it is a shorter time."""
+    try:
+        return max(0.0, min(HOLD_SECONDS, float(given or HOLD_SECONDS)))
+    except ValueError:
+        return HOLD_SECONDS
 
 
 def _owner(holder: Holder | None) -> Any:
