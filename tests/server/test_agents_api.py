@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from proctor.store.tables import attempts
 from tests.server.conftest import Door
 
 BASE = "/api/v1/agents"
+NOW = datetime(2026, 11, 16, tzinfo=UTC)
 
 
 def _add(door: Door, **more: Any) -> dict[str, Any]:
@@ -115,3 +118,25 @@ def test_files_of_the_last_scan(door: Door) -> None:
     assert "seen.py" in {row["file_path"] for row in door.get(f"{BASE}/files").json()}
     assert door.get(f"{BASE}/files/by-path?path=seen.py").json()["line_count"] == 1
     assert door.get(f"{BASE}/files/by-path?path=none").status_code == 404
+
+
+def test_nobodys_word_completes_a_task(door: Door) -> None:
+    """The origin's `/complete` is there and says why not; a task that is gone is 404."""
+    task = _add(door)["task_id"]
+    answer = door.post(f"{BASE}/tasks/{task}/complete", {"result": "done, I swear"})
+    assert (answer.status_code, answer.json()["code"]) == (403, "refused")
+    assert door.get(f"{BASE}/tasks/{task}").json()["status"] == "pending"
+    assert door.post(f"{BASE}/tasks/none/complete").status_code == 404
+
+
+def test_builds_are_attempts_that_have_ended(door: Door) -> None:
+    """From facts: none yet is an empty list; an ended attempt is a row, an open one is not."""
+    assert door.get(f"{BASE}/builds").json() == []
+    task = _add(door)["task_id"]
+    values = {"task_id": task, "agent_name": "FORGE", "owner": "exec_1", "head_commit": "c" * 40}
+    with door.app.database.write() as connection:
+        connection.execute(attempts.insert().values(attempt=1, outcome="succeeded", ended_at=NOW, **values))
+        connection.execute(attempts.insert().values(attempt=2, **values))
+    (row,) = door.get(f"{BASE}/builds").json()
+    assert (row["build_id"], row["outcome"], row["head_commit"]) == (f"{task}.1", "succeeded", "c" * 40)
+    assert "token_hash" not in row

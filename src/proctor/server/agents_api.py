@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import sqlalchemy as sa
 from fastapi import APIRouter, Body, Query
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from starlette.responses import Response
@@ -21,12 +22,12 @@ from proctor.engine.agent_facts import AgentFact, agent_facts
 from proctor.engine.book import SettingsBook
 from proctor.engine.by_hand import assign_task, give_up_task
 from proctor.engine.tasks import NewTask, Task
-from proctor.protocol.errors import NotFoundError
+from proctor.protocol.errors import NotFoundError, RefusedError
 from proctor.protocol.states import TaskState, translate
 from proctor.server.answers import REFUSALS, json_response
 from proctor.server.front import Front, Place
 from proctor.store.glance import glance
-from proctor.store.tables import repo_file_cache
+from proctor.store.tables import attempts, repo_file_cache
 
 __all__ = ["Agents", "TaskIn", "router", "task_row"]
 
@@ -133,6 +134,7 @@ def router(front: Front) -> APIRouter:
     agents = Agents(front)
     _tasks(routes, front, agents)
     _files(routes, front)
+    _builds(routes, front)
     _people(routes, agents)
     return routes
 
@@ -191,6 +193,20 @@ def _tasks(routes: APIRouter, front: Front, agents: Agents) -> None:
         body = {"message": f"Assigned to {agent.name}", "task_id": done, "assigned_to": agent.name}
         return json_response(body)
 
+    @routes.post(
+        "/tasks/{task_id}/complete", response_model=None, summary="Refused: a task ends by its proof"
+    )
+    async def complete(task_id: str) -> Response:
+        task = await asyncio.to_thread(tasks.tasks.get, task_id)
+        if task.status is TaskState.COMPLETED:
+            return json_response(
+                {"message": "Task completed", "task_id": task.task_id, "status": "completed"}
+            )
+        raise RefusedError(
+            reason=f"nobody's word completes {task.task_id}: a task ends by what its attempts prove",
+            cure="POST …/fail gives it up; an agent has to do it.",
+        )
+
     @routes.post("/tasks/{task_id}/fail", response_model=None, summary="Give a task up")
     async def fail(task_id: str, said: Annotated[FailIn | None, Body()] = None) -> Response:
         reason = (said.error_log if said else "") or "given up by hand"
@@ -225,6 +241,22 @@ def _new(front: Front, new: TaskIn, agent: str | None, place: Path) -> NewTask:
         workspace=str(place),
         created_by=(new.created_by or front.user)[:100],
     )
+
+
+def _builds(routes: APIRouter, front: Front) -> None:
+    names = ("task_id", "attempt", "agent_name", "branch", "base_commit", "head_commit", "simulated", "started_at",
+             "ended_at", "outcome", "error")  # fmt: skip
+
+    def rows(limit: int) -> list[dict[str, Any]]:
+        query = sa.select(*(attempts.c[name] for name in names)).where(attempts.c.ended_at.is_not(None))
+        order = attempts.c.ended_at.desc(), attempts.c.task_id, attempts.c.attempt.desc()
+        with front.app.database.read() as connection:
+            found = connection.execute(query.order_by(*order).limit(limit)).mappings().all()
+        return [{"build_id": f"{row['task_id']}.{row['attempt']}", **row} for row in found]
+
+    @routes.get("/builds", response_model=None, summary="Attempts that have ended, the newest first")
+    async def builds(limit: Annotated[int, Query(ge=1, le=MOST)] = 100) -> Response:
+        return json_response(await asyncio.to_thread(rows, limit))
 
 
 def _files(routes: APIRouter, front: Front) -> None:

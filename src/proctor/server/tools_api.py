@@ -48,13 +48,15 @@ class ToolAnswer(BaseModel):
 
 def router(front: Front) -> APIRouter:
     """All routes of this surface."""
-    routes = APIRouter(prefix="/api", tags=["tools"], responses=REFUSALS)
+    routes = APIRouter(prefix="/api", responses=REFUSALS)
 
-    @routes.get("/tools", response_model=list[ToolAnswer], summary="All tools")
+    @routes.get("/tools", response_model=list[ToolAnswer], summary="All tools", tags=["tools"])
     async def list_tools() -> Any:
         return front.app.registry.schemas()
 
-    @routes.get("/tools/{name}", response_model=ToolAnswer, summary="One tool by name or alias")
+    @routes.get(
+        "/tools/{name}", response_model=ToolAnswer, summary="One tool by name or alias", tags=["tools"]
+    )
     async def show_tool(name: str) -> Any:
         return front.app.registry.schema(name)
 
@@ -71,6 +73,7 @@ def router(front: Front) -> APIRouter:
                 response_model=CallAnswer,
                 responses={202: {"model": CallAnswer, "description": "A person has to answer first."}},
                 summary=tool.summary,
+                tags=["tools"],
                 operation_id=f"call_{name}",
                 include_in_schema=name == tool.name,
                 openapi_extra=_body(tool),

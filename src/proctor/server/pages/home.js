@@ -56,7 +56,8 @@ function showTasks(page) {
   body.replaceChildren();
   for (const task of page.items) {
     const row = document.createElement("tr");
-    row.append(make("td", task.status.replaceAll("_", " "), `mark ${KINDS[task.status] || ""}`));
+    const simulated = task.result && task.result.simulated ? " (simulated)" : "";
+    row.append(make("td", task.status.replaceAll("_", " ") + simulated, `mark ${KINDS[task.status] || ""}`));
     const what = make("td", task.description.split("\n")[0].slice(0, 160));
     what.append(make("div", task.task_id, "quiet"));
     row.append(what, make("td", task.agent || "–"), make("td", String(task.priority)), make("td", moment(task.created_at)));
@@ -128,4 +129,5 @@ async function begin() {
 }
 
 $("leave").addEventListener("click", () => leave().catch((error) => say(error.message)));
+addEventListener("hashchange", () => location.reload()); // a new link in a page that is open already
 begin();
