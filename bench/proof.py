@@ -6,12 +6,14 @@ The bound is the design's: at most 1.15 times the commands plus half a second wh
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from tests.proof.many import bench_of, expected, many_fixes
 from tests.proof.repos import PATH, commit, new_repo, permits_for_proofs
 
 from proctor.config import load_settings
@@ -19,7 +21,7 @@ from proctor.proof.kinds import Kind
 from proctor.proof.workbench import Wish, Workbench
 from proctor.sandbox import process
 
-__all__ = ["run"]
+__all__ = ["fixes", "run"]
 
 WAIT = "timeout 0.5 tail -f /dev/null"
 SETTINGS = '[project]\ntest = "bash tests/test_all.sh"\n'
@@ -63,3 +65,34 @@ async def _measure(place: Path, files: int) -> list[tuple[float, float]]:
         assert found.word == "proven", found.reasons
         rows.append((total, sum(leg.seconds for leg in found.legs)))
     return rows
+
+
+def fixes(count: int = 200) -> dict[str, Any]:
+    """Judge one file of so many fixes with one checkout, and with one per core; wrong verdicts must be none."""
+    cores = os.cpu_count() or 1
+    with tempfile.TemporaryDirectory() as place:
+        alone = asyncio.run(_judged(Path(place) / "a", max(10, count // 5), 1))
+        beside = asyncio.run(_judged(Path(place) / "b", max(10, count // 5), cores))
+        whole = asyncio.run(_judged(Path(place) / "c", count, cores))
+    process.close_idle_keepers()
+    return {
+        "fixes": count,
+        "cores": cores,
+        "seconds": round(whole[0], 2),
+        "commands": whole[1],
+        "ms_per_command": round(1000 * whole[0] / whole[1], 1),
+        "time_of_one_checkout_to_all_cores": round(alone[0] / beside[0], 2),
+        "wrong_verdicts": whole[2],
+        "met": not (alone[2] or beside[2] or whole[2]),
+    }
+
+
+async def _judged(place: Path, count: int, slots: int) -> tuple[float, int, int]:
+    repo, document = many_fixes(place, count)
+    bench = bench_of(repo, place / "home", slots)
+    began = time.monotonic()
+    found = await bench.verify(document, base="HEAD~1")
+    seconds = time.monotonic() - began
+    wanted = expected(count)
+    wrong = sum(one.judgement.word.value != wanted[int(one.fix.id)] for one in found)
+    return seconds, sum(len(leg.ran) for one in found for leg in one.judgement.legs), wrong

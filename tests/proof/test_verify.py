@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,12 @@ from proctor.proof.record import Recorder, write_receipt
 from proctor.proof.verify import FixJudgement
 from proctor.proof.workbench import Wish, Workbench
 from proctor.protocol.errors import IntegrityError
+from proctor.protocol.permits import Permit
 from proctor.store.database import Database
 from proctor.trace.reader import stream
 from proctor.trace.redact import Redactor
 from proctor.trace.writer import TraceWriter
+from tests.proof.many import bench_of, expected, many_fixes
 from tests.proof.repos import PATH, commit, new_repo, permits_for_proofs, write
 
 KEY = b"k" * 32
@@ -273,3 +277,29 @@ def test_what_is_no_receipt_is_named(tmp_path: Path) -> None:
         place.write_bytes(content)
         with pytest.raises(ReceiptError):
             load_receipt(place)
+
+
+@pytest.mark.slow
+async def test_two_hundred_fixes_are_judged_side_by_side_and_each_by_itself(tmp_path: Path) -> None:
+    """Every verdict, receipt fact and trace belongs to its own fix; at most as many commands at once as checkouts."""
+    repo, file = many_fixes(tmp_path, 200)
+    now = most = 0
+
+    @contextlib.asynccontextmanager
+    async def counted(command: str, *, workspace: Path, seconds: float) -> AsyncIterator[Permit]:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        async with permits_for_proofs(command, workspace=workspace, seconds=seconds) as permit:
+            yield permit
+        now -= 1
+
+    found = await bench_of(repo, tmp_path / "home", 2, counted).verify(file, base="HEAD~1")
+    assert {one.fix.id: one.judgement.word.value for one in found} == expected(200)
+    assert most == 2
+    assert len({one.trace_id for one in found}) == 200
+    for one in found:
+        own = f"/m/{one.fix.id}.txt"
+        checks = [ran.command for leg in one.judgement.legs for ran in leg.ran if "/m/" in ran.command]
+        assert all(own in command for command in checks)
+        assert one.facts()["fix"]["file"] == own[1:]
