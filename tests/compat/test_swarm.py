@@ -17,7 +17,9 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
+from proctor.compat import swarm
 from proctor.gate.humans import load_token
+from proctor.testing.model_server import ModelServer
 from tests.layers.tree import PACKAGE, ROOT
 
 BARE = PACKAGE / "compat" / "path"
@@ -67,10 +69,8 @@ def test_bare_names_do_real_work_in_a_process_of_their_own(project: Path, home: 
 
 def test_model_tools_say_what_the_seed_says(project: Path) -> None:
     """Seven functions with the seed's parameters; the descriptions tell to back up first."""
-    from proctor.compat.swarm import CHAT_TOOLS, get_openai_tools
-
-    tools = {one["function"]["name"]: one["function"] for one in get_openai_tools()}
-    assert tuple(tools) == CHAT_TOOLS
+    tools = {one["function"]["name"]: one["function"] for one in swarm.get_openai_tools()}
+    assert tuple(tools) == swarm.CHAT_TOOLS
     assert "Always call this before modifying files." in tools["create_backup"]["description"]
     assert {"path", "recursive", "max_depth"} <= set(tools["list_directory"]["parameters"]["properties"])
     assert {"command", "cwd"} <= set(tools["execute_command"]["parameters"]["properties"])
@@ -126,7 +126,6 @@ async def test_handler_serves_a_server_of_the_callers_own(project: Path, home: P
     from websockets.asyncio.client import connect as connect_async
     from websockets.asyncio.server import serve
 
-    from proctor.compat import swarm
     from proctor.compat.house import users_house
 
     token = await asyncio.to_thread(load_token, users_house().app.settings.paths.token_file)
@@ -138,6 +137,67 @@ async def test_handler_serves_a_server_of_the_callers_own(project: Path, home: P
                 assert json.loads(await line.recv())["type"] == "error"
             await line.send('{"type": "ping"}')
             assert json.loads(await line.recv())["type"] == "pong"
+
+
+CHAT = """
+import asyncio, json, sys
+from coordinator import handle_chat_message
+class Line:
+    async def send(self, text): print(text)
+async def main():
+    line = Line()
+    for message in json.loads(sys.argv[1]):
+        print(json.dumps(await handle_chat_message(message, line)))
+asyncio.run(main())
+"""
+
+
+def _chat(project: Path, home: Path, *messages: str, **env: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PYTHONPATH": str(BARE), "PATH": "/usr/bin:/bin", "HOME": str(home), **env}
+    return subprocess.run(
+        [sys.executable, "-c", CHAT, json.dumps(messages)],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=environment,
+    )
+
+
+def test_chat_uses_tools_through_the_gate_and_tells_each(project: Path, home: Path) -> None:
+    """The model asks for a file tool, a status frame tells it, the answer comes back; the line is one conversation."""
+    with ModelServer() as model:
+        (project / "proctor.toml").write_text(
+            f'[agents.SOLACE]\ndriver = "model"\n[agents.SOLACE.api]\nbase_url = "{model.url}/v1"\n'
+        )
+        read = {"call": {"name": "read_file", "args": {"path": "README.md"}}}
+        steps = json.dumps({"steps": [read, {"text": "It is a project."}]})
+        done = _chat(project, home, f"What is this? FAKE:{steps}", "And now?", OPENAI_API_KEY="sk-test")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert lines[:2] == [{"type": "status", "message": "Executing read_file..."}, "It is a project."]
+    assert len(lines) == 3
+
+
+def test_chat_without_a_key_says_which_one(project: Path, home: Path) -> None:
+    """A sentence with the variable's name, and nobody is asked."""
+    (project / "proctor.toml").write_text("")
+    done = _chat(project, home, "hello")
+    assert done.returncode == 1
+    assert "OPENAI_API_KEY" in done.stderr
+
+
+@pytest.mark.parametrize(("port", "wanted"), [("", ("localhost", 8765)), ("0", ("10.0.0.1", 0))])
+def test_seeds_variables_choose_the_address(
+    home: Path, monkeypatch: pytest.MonkeyPatch, port: str, wanted: tuple[str, int]
+) -> None:
+    """`WEBSOCKET_HOST` and `WEBSOCKET_PORT`; a port that is none is refused."""
+    monkeypatch.setenv("WEBSOCKET_PORT", port)
+    monkeypatch.setenv("WEBSOCKET_HOST", "10.0.0.1" if port else "")
+    assert swarm._address() == wanted
+    monkeypatch.setenv("WEBSOCKET_PORT", "many")
+    with pytest.raises(ValueError, match="many"):
+        swarm._address()
 
 
 @pytest.mark.slow

@@ -8,26 +8,32 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib
+import json
 import socket
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 from loguru import logger
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
+from proctor.agents.model_chats import Watch
+from proctor.agents.model_turn import TurnEvent
 from proctor.compat.agent_coordinator import INTERVAL, AgentCoordinator, house_of
 from proctor.compat.connection import ReadConnection
-from proctor.compat.desk import call_tool
+from proctor.compat.desk import call_tool, workspace_here
 from proctor.compat.house import House, users_house
+from proctor.config import environment
 from proctor.engine import client
 
 __all__ = [
     "get_db_connection",
     "get_openai_tools",
+    "handle_chat_message",
     "handle_websocket",
     "main",
     "query_architecture_rules",
@@ -68,6 +74,35 @@ def get_openai_tools(names: Sequence[str] = CHAT_TOOLS) -> list[dict[str, Any]]:
         function = {"name": name, "description": known["description"], "parameters": known["input_schema"]}
         tools.append({"type": "function", "function": function})
     return tools
+
+
+# ── chat ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_chats: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+
+
+async def handle_chat_message(message: str, websocket: Any) -> str:
+    """Ask SOLACE and give its answer; each tool it uses is told on the connection as a `status` frame.
+
+    One connection is one conversation. Without a key the error says which one to set.
+    """
+    chats, house = users_house().app.chats, users_house()
+    if websocket not in _chats:
+        person = house.person().name
+        chat = await asyncio.to_thread(lambda: chats.open(workspace=workspace_here(), by=person))
+        _chats[websocket] = chat.chat_id
+    end = await chats.say(_chats[websocket], message, Watch(listen=partial(_tell, websocket)))
+    return end.text
+
+
+async def _tell(websocket: Any, event: TurnEvent) -> None:
+    said = {"tool_start": f"Executing {event.tool}...", "approval": f"{event.tool} waits for an answer"}
+    if event.kind in said:
+        await _send(websocket, {"type": "websocket.send", "text": _status(said[event.kind])})
+
+
+def _status(text: str) -> str:
+    return json.dumps({"type": "status", "message": text})
 
 
 # ── the WebSocket ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -176,8 +211,17 @@ def main(words: Sequence[str] | None = None) -> None:
     logger.add(sys.stderr, level="DEBUG" if given.debug else "INFO")
     try:
         if given.websocket:
-            asyncio.run(start_websocket_server())
+            asyncio.run(start_websocket_server(*_address()))
         else:
             AgentCoordinator(house=house_of(None)).run(given.interval)
     except KeyboardInterrupt:
         logger.info("stopped")
+
+
+def _address() -> tuple[str, int]:
+    """Where the seed's variables say, else its own address."""
+    given = environment()
+    port = given.get("WEBSOCKET_PORT") or str(PORT)
+    if not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"WEBSOCKET_PORT must be a port number, not {port[:20]!r}")
+    return given.get("WEBSOCKET_HOST") or HOST, int(port)

@@ -6,6 +6,7 @@ from proctor.compat.agent_coordinator import AgentCoordinator
 from proctor.compat.swarm import (
     get_db_connection,
     get_openai_tools,
+    handle_chat_message,
     handle_websocket,
     main,
     query_architecture_rules,
@@ -16,6 +17,7 @@ __all__ = [
     "AgentCoordinator",
     "get_db_connection",
     "get_openai_tools",
+    "handle_chat_message",
     "handle_websocket",
     "main",
     "query_architecture_rules",
