@@ -67,3 +67,9 @@ def test_refuted_fixes_weigh_by_severity(severity: Severity, kind: VerdictKind) 
 def test_only_a_refuted_proof_speaks(proof: Proof) -> None:
     """Proven and inconclusive proofs add no verdict."""
     assert verdict_of_proof(proof, Severity.CRITICAL, target="fix 1") is None
+
+
+def test_one_who_speaks_often_is_named_once() -> None:
+    """A file of many fixes gives many verdicts of one reviewer; the reason stays a sentence."""
+    many = [Verdict("proctor", f"fix {number}", VerdictKind.BLOCKER) for number in range(120)]
+    assert decide(many).reason == "blocker from proctor (120 times)"

@@ -42,6 +42,7 @@ class Recorder:
 
     def __init__(self, sink: EventSink, folder: Path, trees: Trees, redact: Callable[[str], str]) -> None:
         self._sink, self._folder, self._trees, self._redact = sink, folder, trees, redact
+        self._recipes: dict[tuple[str, str, str], dict[str, Any]] = {}  # fixes of one file share most legs
 
     def record(
         self, judgement: Judgement, *, trace_id: str | None = None, more: dict[str, Any] | None = None
@@ -49,8 +50,7 @@ class Recorder:
         """Build the receipt, chain it to the trace and write it."""
         subject = judgement.subject
         patch = "" if subject.committed else self._trees.diff(subject.base_tree, subject.tree)
-        made = {leg.tree for leg in judgement.legs}
-        recipes = {tree: recipe_of(self._trees, subject.base_tree, subject.tree, tree) for tree in made}
+        recipes = {leg.tree: self._recipe(subject.base_tree, subject.tree, leg.tree) for leg in judgement.legs}
         receipt = build_receipt(
             judgement, when=datetime.now(UTC), patch=patch, recipes=recipes, more=more, redact=self._redact
         )
@@ -75,3 +75,9 @@ class Recorder:
         place = self._folder / f"{receipt['digest'][:32]}.json"
         write_receipt(receipt, place)
         return receipt, place
+
+    def _recipe(self, base: str, tree: str, leg: str) -> dict[str, Any]:
+        key = (base, tree, leg)
+        if key not in self._recipes:
+            self._recipes[key] = recipe_of(self._trees, base, tree, leg)
+        return self._recipes[key]

@@ -112,4 +112,6 @@ def _named(verdicts: Sequence[Verdict], kind: VerdictKind) -> list[str]:
 
 
 def _list(names: list[str]) -> str:
-    return ", ".join(names)
+    """Each name once, with how often it spoke."""
+    counted = {name: names.count(name) for name in dict.fromkeys(names)}
+    return ", ".join(name if times == 1 else f"{name} ({times} times)" for name, times in counted.items())
