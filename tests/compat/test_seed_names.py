@@ -99,6 +99,18 @@ def _fields(place: str) -> bool:
     return wanted <= {one.name for one in dataclasses.fields(kind)}
 
 
+def _inputs(place: str) -> bool:
+    name, wanted = _listed(place)
+    tool = standard_registry().find(name)
+    return wanted <= {*tool.input.model_fields, *tool.parameter_aliases}
+
+
+def _shaped(place: str, heard: Mapping[str, list[dict[str, Any]]]) -> bool:
+    kind, wanted = _listed(place)
+    found = [one for some in heard.values() for one in some if one["type"] == kind]
+    return bool(found) and all(wanted <= set(one) for one in found)
+
+
 def _values(place: str) -> bool:
     what, wanted = _listed(place)
     return wanted <= {one.value for one in _object(what)}
@@ -196,6 +208,7 @@ CHECKS: Mapping[str, Callable[[str], bool]] = {
     "table": lambda name: name in _tables(),
     "columns": _columns,
     "fields": _fields,
+    "inputs": _inputs,
     "values": _values,
     "words": _statuses,
     "command": lambda words: _command(words) is not None,
@@ -223,6 +236,8 @@ def test_every_row_says_what_is_so(
     elif kind == "frame":
         frames = [one for some in request.getfixturevalue("heard").values() for one in some]
         there = place in {frame["type"] for frame in frames}
+    elif kind == "shape":
+        there = _shaped(place, request.getfixturevalue("heard"))
     else:
         there = CHECKS[kind](place)
     assert there is (when == ""), f"{seed}: {place} is {'not ' if when == '' else ''}there"
