@@ -15,6 +15,7 @@ from proctor.config import Settings, load_settings
 
 if TYPE_CHECKING:
     from proctor.agents.model_chats import Chats
+    from proctor.agents.model_driver import ModelDriver
     from proctor.engine.executor import Executor
     from proctor.engine.plans import Plans
     from proctor.engine.tasks import Tasks
@@ -145,6 +146,16 @@ class App:
             )
         )
 
+    def _model_driver(self, agent: str) -> ModelDriver:
+        from proctor.agents.model_driver import ModelDriver
+        from proctor.gate.task_tokens import Holder, find_holder
+
+        def find(token: str) -> Holder | None:
+            with self.database.read() as connection:
+                return find_holder(connection, token)
+
+        return ModelDriver(agent=agent, chats=self.chats, find_holder=find)
+
     def _light_gate(self, tools: Tools) -> Gate:
         """A door to what runs no command, so nobody needs to ask what sandbox there is."""
         from proctor.sandbox.spec import Level
@@ -191,7 +202,10 @@ class App:
         from proctor.engine.places import GitPlaces
 
         paths = self.settings.paths
-        book = SettingsBook(lambda workspace: load_settings(workspace or Path("/"), self.settings.environ))
+        book = SettingsBook(
+            lambda workspace: load_settings(workspace or Path("/"), self.settings.environ),
+            drivers={"model": lambda agent: self._model_driver(agent.name)},
+        )
         lease = open_lease(self.database, paths.state_dir / "executors", kind=kind)
         return Executor(
             Parts(
@@ -204,6 +218,7 @@ class App:
                 desk=book.desk,
                 census=Census(self.database, book),
                 plans=self.plans,
+                redactor=self.redactor,
             )
         )
 

@@ -15,7 +15,7 @@ from proctor.agents import registry
 from proctor.agents.health import Health, health, health_of_all
 from proctor.agents.roster import Agent, Roster, environment, rehearsal
 from proctor.agents.scripted import ScriptedDriver
-from proctor.config import AgentSettings, LimitSettings
+from proctor.config import AgentSettings, ApiSettings, LimitSettings
 from proctor.protocol.errors import NotFoundError
 
 
@@ -109,12 +109,16 @@ def test_hanging_program_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_api_agents_need_their_key() -> None:
-    """Without a key the variable is named; with one, honesty."""
-    solace = Roster({}).get("SOLACE")
-    assert health(solace, {}).reason == "OPENAI_API_KEY is not set"
-    keyed = health(solace, {"OPENAI_API_KEY": "sk-test"})
-    assert (keyed.online, keyed.present) == (False, True)
-    assert "not supported by this version yet" in keyed.reason
+    """Without a key the variable is named; with one the agent is there, also under the seed's name of the variable."""
+    roster = Roster({})
+    asked = health(roster.get("SOLACE"), {})
+    assert (asked.online, asked.reason) == (False, "OPENAI_API_KEY is not set")
+    assert asked.cure == "Set OPENAI_API_KEY in the environment or in .env."
+    assert health(roster.get("SOLACE"), {"OPENAI_API_KEY": "sk-test"}).online
+    assert "ANTHROPIC_API_KEY" in health(roster.get("FORGE"), {}).cure
+    assert health(roster.get("FORGE"), {"CLAUDE_API_KEY": "sk-test"}).online
+    own = Roster({"FORGE": AgentSettings(api=ApiSettings(key="TEAM_KEY"))}).get("FORGE")
+    assert health(own, {"ANTHROPIC_API_KEY": "x"}).reason == "TEAM_KEY is not set"
 
 
 @pytest.fixture
@@ -123,7 +127,7 @@ def ollama() -> Iterator[str]:
 
     class Tags(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = json.dumps({"models": [{"name": "deepseek-r1:14b"}]}).encode()
+            body = json.dumps({"models": [{"name": "qwen3:14b"}]}).encode()
             self.send_response(200 if self.path == "/api/tags" else 404)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -147,14 +151,14 @@ def test_ollama_is_asked(ollama: str) -> None:
     away = health(roster.get("ARCHITECT"), {"OLLAMA_HOST": "http://127.0.0.1:9"})
     assert (away.present, away.cure) == (False, "Start it with `ollama serve`.")
     assert health(roster.get("small"), {"OLLAMA_HOST": ollama}).cure == "Fetch it with `ollama pull tiny`."
-    assert health(roster.get("SENTINEL"), {"OLLAMA_HOST": ollama}).present
+    assert health(roster.get("SENTINEL"), {"OLLAMA_HOST": ollama}).online
 
 
 def test_unknown_driver_and_provider_are_named() -> None:
     """A wrong setting says what would be right."""
     roster = Roster({"a": AgentSettings(driver="warp"), "b": AgentSettings(driver="model", model="acme:1")})
-    assert "claude, codex, scripted" in health(roster.get("a"), {}).cure
-    assert "anthropic, ollama, openai" in health(roster.get("b"), {}).cure
+    assert "claude, codex, " in health(roster.get("a"), {}).cure
+    assert "anthropic, google, ollama, openai" in health(roster.get("b"), {}).cure
     with pytest.raises(NotFoundError, match="Known drivers"):
         roster.driver("a")
 

@@ -21,20 +21,19 @@ from pathlib import Path
 
 from proctor import __version__
 from proctor.agents import registry
+from proctor.agents.model_spec import ModelNotReadyError, ModelSpec, spec_of
 from proctor.agents.roster import Agent, environment
 
 __all__ = ["Health", "health", "health_of_all"]
 
 VERSION_S = 10.0
 OLLAMA_S = 2.0
-OLLAMA_URL = "http://localhost:11434"
 NOT_YET = "not supported by this version yet"
 PROGRAMS: Mapping[str, tuple[str, str]] = {
     "claude": ("claude", "Install it with `npm install -g @anthropic-ai/claude-code` and log in once."),
     "codex": ("codex", "Install it with `npm install -g @openai/codex` and log in once."),
     "gemini": ("gemini", "Install it with `npm install -g @google/gemini-cli` and log in once."),
 }
-KEYS: Mapping[str, str] = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy does not know our localhost
 OTHER = "Use another agent: `proctor agents list`."
 
@@ -127,20 +126,16 @@ def _ask(argv: list[str], env: Mapping[str, str]) -> tuple[int, str]:
 
 
 def _of_model(agent: Agent, env: Mapping[str, str]) -> Health:
-    if agent.provider == "ollama":
-        return _of_ollama(agent, env)
-    key = KEYS.get(agent.provider)
-    if key is None:
-        known = ", ".join(sorted({*KEYS, "ollama"}))
-        reason = f"there is no model provider {agent.provider!r}"
-        return Health(False, reason, f"Write `model` as <provider>:<model>, with one of: {known}.")
-    if not env.get(key):
-        return Health(False, f"{key} is not set", f"Set {key} in the environment or in .env.")
-    return Health(False, f"API models are {NOT_YET}", OTHER, present=True)
+    """The key is looked for, never tried: that would cost money and time at every look."""
+    try:
+        spec = spec_of(agent, env)
+    except ModelNotReadyError as error:
+        return Health(False, str(error.facts["reason"]), str(error.facts["cure"]))
+    return _of_ollama(spec) if spec.provider == "ollama" else Health(True, "the key is set", present=True)
 
 
-def _of_ollama(agent: Agent, env: Mapping[str, str]) -> Health:
-    base = _ollama_url(env.get("OLLAMA_HOST") or OLLAMA_URL)
+def _of_ollama(spec: ModelSpec) -> Health:
+    base, model = spec.base_url, spec.model
     try:
         with _OPENER.open(f"{base}/api/tags", timeout=OLLAMA_S) as answer:
             tags = json.loads(answer.read(1 << 20))
@@ -148,16 +143,8 @@ def _of_ollama(agent: Agent, env: Mapping[str, str]) -> Health:
     except (OSError, ValueError, KeyError, TypeError) as error:
         cause = getattr(error, "reason", error)
         return Health(False, f"Ollama does not answer at {base}: {cause}", "Start it with `ollama serve`.")
-    model = agent.model.partition(":")[2]
     if model not in names and f"{model}:latest" not in names:
         return Health(
             False, f"Ollama has no model {model}", f"Fetch it with `ollama pull {model}`.", present=True
         )
-    return Health(False, f"API models are {NOT_YET}", OTHER, present=True)
-
-
-def _ollama_url(host: str) -> str:
-    """Make a URL of what OLLAMA_HOST may hold: a URL, host:port or a host."""
-    if host.startswith(("http://", "https://")):
-        return host.rstrip("/")
-    return f"http://{host if ':' in host else f'{host}:11434'}"
+    return Health(True, "ready", present=True)

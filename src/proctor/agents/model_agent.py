@@ -96,6 +96,8 @@ class ModelAgent:
     async def run(self, history: list[ModelMessage], hands: Hands, keep: KeepFn) -> TurnEnd:
         """Go on from where the history stands, to an answer or to where a person must answer first."""
         asked = past.turn_requests(history)
+        if (before := past.last_answer(history)) is not None:
+            return self._answer(before)  # it had ended, and only its end was not written
         try:
             while True:
                 waiting = await self._carry_out(history, hands, keep)

@@ -77,13 +77,17 @@ class Chats:
             )
         return spec_of(found, environment(found, settings.environ))
 
+    def profile_of(self, workspace: Path | None) -> str:
+        """The rules that hold there."""
+        return self._house.settings_for(workspace).profile
+
     # ── opening and speaking ──────────────────────────────────────────────────────────────────────────────────────
 
     def open(
         self,
         agent: str = DEFAULT_AGENT,
         *,
-        workspace: Path,
+        workspace: Path | None,
         by: str,
         profile: str | None = None,
         chat_id: str | None = None,
@@ -96,8 +100,8 @@ class Chats:
         values = {
             "chat_id": chat_id or new_id("chat"),
             "agent_name": spec.agent,
-            "workspace": str(workspace),
-            "profile": profile or self._house.settings_for(workspace).profile,
+            "workspace": None if workspace is None else str(workspace),
+            "profile": profile or self.profile_of(workspace),
             "trace_id": trace_id or new_id("trace"),
             "task_id": task_id,
             "created_by": by[:100],

@@ -43,76 +43,73 @@ class ModelTroubleError(ProctorError):
 
 def trouble_of(error: BaseException, spec: ModelSpec) -> ModelTroubleError:
     """Say what an SDK's exception means for the one who asked."""
+    after = getattr(error, "retry_after", None)
+    wished = float(after) if isinstance(after, int | float) else None
+    who = f"{spec.provider} ({spec.model})"
+    found = _found(error)
+    if found is None:
+        what = f"{who} gave an answer that cannot be read: {_first(error)}"
+        return ModelTroubleError(Failure.NO_RESULT, what=what, cure=_LATER, retryable=True)
+    failure, what, cure, retryable, unused = found
+    facts = {
+        "who": who,
+        "agent": spec.agent,
+        "key": _key(spec),
+        "first": _first(error),
+        "reach": _reach(spec),
+    }
+    return ModelTroubleError(
+        failure,
+        what=what.format(**facts),
+        cure=cure.format(**facts),
+        retry_after=wished,
+        retryable=retryable,
+        unused=unused,
+    )
+
+
+_Known = tuple[
+    Failure, str, str, bool, bool
+]  # class, what, cure, may pass by itself, certainly nothing was used
+
+
+def _found(error: BaseException) -> _Known | None:
+    """The first kind that fits, the special ones before the general ones."""
     from pydantic_ai import exceptions as known
 
-    who = f"{spec.provider} ({spec.model})"
-    after = getattr(error, "retry_after", None)
-    after = float(after) if isinstance(after, int | float) else None
-    table: Mapping[type[BaseException], tuple[Failure, str, str, bool, bool]] = {
-        known.ModelRateLimitError: (
-            Failure.RATE_LIMIT,
-            f"{who} says: too many requests",
-            _SLOWER,
+    if isinstance(error, known.ModelConnectionError) and error.phase == "connect":
+        return Failure.NETWORK, "{who} cannot be reached", "{reach}", True, True
+    table: Mapping[type[BaseException], _Known] = {
+        known.ModelRateLimitError: (Failure.RATE_LIMIT, "{who} says: too many requests", _SLOWER, True, True),
+        known.ModelQuotaExceededError: (Failure.QUOTA, "{who} says: the quota is used up", _PAY, False, True),
+        known.ModelContextWindowExceededError: (Failure.CONTEXT, _LONG, _SHORTER, False, True),
+        known.ModelAuthenticationError: (Failure.AUTH, "{who} does not accept the key", "{key}", False, True),
+        known.ModelNotFoundError: (Failure.MODEL, _NOWHERE, _SETTING, False, True),
+        known.ModelUnavailableError: (Failure.OVERLOADED, "{who} is overloaded", _LATER, True, True),
+        known.ModelServerError: (Failure.OVERLOADED, "{who} failed on its side", _LATER, True, True),
+        known.ModelRequestTimeout: (Failure.SILENT, _SILENT, _SLOW, False, False),
+        known.ModelConnectionError: (
+            Failure.NETWORK,
+            "The connection to {who} broke",
+            "{reach}",
             True,
-            True,
-        ),
-        known.ModelQuotaExceededError: (
-            Failure.QUOTA,
-            f"{who} says: the quota is used up",
-            "Top up the account, or choose another agent.",
-            False,
-            True,
-        ),
-        known.ModelContextWindowExceededError: (
-            Failure.CONTEXT,
-            f"{who} says: the conversation is too long for it",
-            "Open a new chat, or ask for less at once.",
-            False,
-            True,
-        ),
-        known.ModelAuthenticationError: (
-            Failure.AUTH,
-            f"{who} does not accept the key",
-            _key(spec),
-            False,
-            True,
-        ),
-        known.ModelNotFoundError: (
-            Failure.MODEL,
-            f"{who} does not know the model, or nothing is at that address",
-            f"Set agents.{spec.agent}.model (and api.base_url) to what your provider has.",
-            False,
-            True,
-        ),
-        known.ModelUnavailableError: (Failure.OVERLOADED, f"{who} is overloaded", _LATER, True, True),
-        known.ModelServerError: (Failure.OVERLOADED, f"{who} failed on its side", _LATER, True, True),
-        known.ModelRequestTimeout: (
-            Failure.SILENT,
-            f"{who} did not answer in time",
-            f"Try again; if it is slow by nature, raise agents.{spec.agent}.api.seconds.",
-            False,
             False,
         ),
-        known.ModelConnectionError: (Failure.NETWORK, _unreached(error, who), _reach(spec), True, False),
-        known.ModelRequestRejectedError: (
-            Failure.AGENT,
-            f"{who} rejected the request: {_first(error)}",
-            "Open a new chat; if it stays so, choose another model.",
-            False,
-            True,
-        ),
+        known.ModelRequestRejectedError: (Failure.AGENT, _REJECTED, _OTHER, False, True),
+        TimeoutError: (Failure.SILENT, _SILENT, _SLOW, False, False),
     }
-    for kind, (failure, what, cure, retryable, unused) in table.items():
-        if isinstance(error, kind):
-            return ModelTroubleError(
-                failure, what=what, cure=cure, retry_after=after, retryable=retryable, unused=unused
-            )
-    if isinstance(error, TimeoutError):
-        return ModelTroubleError(Failure.SILENT, what=f"{who} did not answer in time", cure=_LATER)
-    what = f"{who} gave an answer that cannot be read: {_first(error)}"
-    return ModelTroubleError(Failure.NO_RESULT, what=what, cure=_LATER, retryable=True)
+    return next((found for kind, found in table.items() if isinstance(error, kind)), None)
 
 
+_LONG: Final = "{who} says: the conversation is too long for it"
+_NOWHERE: Final = "{who} does not know the model, or nothing is at that address"
+_SILENT: Final = "{who} did not answer in time"
+_REJECTED: Final = "{who} rejected the request: {first}"
+_PAY: Final = "Top up the account, or choose another agent."
+_SHORTER: Final = "Open a new chat, or ask for less at once."
+_SETTING: Final = "Set agents.{agent}.model (and api.base_url) to what your provider has."
+_SLOW: Final = "Try again; if it is slow by nature, raise agents.{agent}.api.seconds."
+_OTHER: Final = "Open a new chat; if it stays so, choose another model."
 _SLOWER: Final = "Wait a little and say it again; another agent may be free."
 _LATER: Final = "Try again later, or choose another agent: `proctor agents list`."
 
@@ -127,11 +124,6 @@ def _reach(spec: ModelSpec) -> str:
     if spec.provider == "ollama":
         return f"Is Ollama running at {spec.base_url}? Start it with `ollama serve`."
     return "Check the network, and try again."
-
-
-def _unreached(error: BaseException, who: str) -> str:
-    phase = getattr(error, "phase", None)
-    return f"{who} cannot be reached" if phase == "connect" else f"The connection to {who} broke"
 
 
 def _first(error: BaseException) -> str:

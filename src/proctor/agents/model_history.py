@@ -23,6 +23,7 @@ __all__ = [
     "dump",
     "fit",
     "instructed",
+    "last_answer",
     "load",
     "open_calls",
     "prompt",
@@ -75,6 +76,14 @@ def open_calls(history: Sequence[ModelMessage]) -> list[Wanted]:
     if not history or not isinstance(history[-1], ModelResponse):
         return []
     return [Wanted(call.tool_call_id, call.tool_name, call.args or {}) for call in history[-1].tool_calls]
+
+
+def last_answer(history: Sequence[ModelMessage]) -> ModelResponse | None:
+    """The answer the conversation ends with; None when somebody or something else spoke last, or calls are open."""
+    from pydantic_ai.messages import ModelResponse
+
+    last = history[-1] if history else None
+    return last if isinstance(last, ModelResponse) and not last.tool_calls else None
 
 
 def close_open(history: list[ModelMessage], why: str) -> None:

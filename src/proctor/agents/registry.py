@@ -22,6 +22,7 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
     {
         "claude": "proctor.agents.claude:ClaudeDriver",
         "codex": "proctor.agents.codex:CodexDriver",
+        "model": "proctor.agents.model_driver:ModelDriver",
         "scripted": "proctor.agents.scripted:ScriptedDriver",
     }
 )

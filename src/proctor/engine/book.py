@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from proctor.agents.driver import Driver
 from proctor.agents.health import Health, health_of_all
+from proctor.agents.roster import Agent as Worker
 from proctor.agents.roster import Roster, environment
 from proctor.config import Settings
 from proctor.engine.attempts import Agent
@@ -25,9 +27,17 @@ Load = Callable[[Path | None], Settings]
 class SettingsBook:
     """Finds agents in the settings of any workspace; one supervisor serves them all."""
 
-    def __init__(self, load: Load, *, extra: Roster | None = None) -> None:
+    def __init__(
+        self,
+        load: Load,
+        *,
+        extra: Roster | None = None,
+        drivers: Mapping[str, Callable[[Worker], Driver]] | None = None,
+    ) -> None:
         self._load = load
         self._extra = extra
+        self._drivers = drivers or {}
+        """Drivers that work inside this house and need parts of it."""
         self._lock = threading.Lock()
         self._settings: dict[str | None, tuple[float, Settings]] = {}
         self._health: dict[str | None, tuple[float, dict[str, Health]]] = {}
@@ -40,9 +50,10 @@ class SettingsBook:
         state = self.health(workspace).get(found.name)
         if state is not None and not state.online:
             raise UnavailableError(what=f"Agent {found.name}", reason=state.reason, cure=state.cure)
+        inside = self._drivers.get(found.driver)
         return Agent(
             found.name,
-            roster.driver(found.name),
+            inside(found) if inside is not None else roster.driver(found.name),
             model=found.model,
             env=environment(found, settings.environ),
             limits=found.limits,
