@@ -55,6 +55,12 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
         "Make a new token: every browser is signed out.",
         "Setup",
     ),
+    "chat": (
+        "proctor.cli.chat",
+        "chat",
+        "Talk to a model that works through the gate; answer its questions here.",
+        "Start",
+    ),
     "plan": ("proctor.cli.plan", "plan", "Run a list of governed calls; it goes on by itself.", "Start"),
     "agents": (
         "proctor.cli.agents",
@@ -98,6 +104,13 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "deny": ("proctor.cli.approve", "deny", "Say no to questions of the inbox, with the reason.", "Decide"),
     "pause": ("proctor.cli.pause", "pause", "Let nothing new begin; what runs goes on to its end.", "Decide"),
     "resume": ("proctor.cli.pause", "resume", "Go on after a pause.", "Decide"),
+    "mcp": ("proctor.cli.mcp", "mcp", "Serve the tools to a CLI agent over MCP; it starts this itself.", "Setup"),
+    "integrate": (
+        "proctor.cli.integrate",
+        "integrate",
+        "Write Proctor's MCP entry and slash commands for claude, codex or gemini.",
+        "Setup",
+    ),
     "gc": ("proctor.cli.gc", "gc", "Remove what is old: worktrees, traces, engine records.", "Setup"),
     "service": (
         "proctor.cli.service",

@@ -19,10 +19,12 @@ from typing import Final
 
 from proctor.protocol.errors import RefusedError
 
-__all__ = ["Human", "NotHumanError", "human_with_token", "load_token", "user_at_terminal"]
+__all__ = ["MARKS", "TASK_TOKEN", "Human", "NotHumanError", "human_with_token", "load_token", "user_at_terminal"]
 
-# Set for every command and agent that Proctor starts (sandbox.process, agents.identity, gate.task_tokens).
-MARKS: Final = ("PROCTOR_RUN", "PROCTOR_ATTEMPT_MARK", "PROCTOR_TASK_TOKEN")
+TASK_TOKEN: Final = "PROCTOR_TASK_TOKEN"  # noqa: S105 - its name, not its value
+"""The variable that holds the token of an agent's attempt (gate.task_tokens)."""
+# Set for every command and agent that Proctor starts (sandbox.process, agents.identity, engine.attempts).
+MARKS: Final = ("PROCTOR_RUN", "PROCTOR_ATTEMPT_MARK", TASK_TOKEN)
 _BYTES: Final = 32
 _CAP: Final = 4096
 _made = secrets.token_bytes(16)

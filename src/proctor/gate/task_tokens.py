@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from proctor.gate.humans import TASK_TOKEN
 from proctor.protocol.errors import RefusedError
 from proctor.protocol.events import ActorKind
 from proctor.protocol.tools import Actor, Call
@@ -33,7 +34,7 @@ __all__ = [
     "new_token",
 ]
 
-VARIABLE: Final = "PROCTOR_TASK_TOKEN"
+VARIABLE: Final = TASK_TOKEN
 _SHAPE: Final = re.compile(r"ptask\.([!-~]{1,64})\.([0-9]{1,9})\.([A-Za-z0-9_-]{43})")
 _BYTES: Final = 32
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mcp.server.stdio import stdio_server
+from pydantic_core import from_json
 
 from proctor.app import App
 from proctor.config import current_directory
@@ -63,6 +64,7 @@ class _Lines:
         self._reader = reader
         self._rest = b""
         self._skips = False
+        self._first = True
 
     @classmethod
     async def of_stdin(cls) -> _Lines:
@@ -91,9 +93,29 @@ class _Lines:
             self._rest += chunk
             if len(self._rest) > MAX_LINE and b"\n" not in self._rest:
                 self._rest, self._skips = b"", True
+        if self._first:
+            self._first, self._rest = False, _without_probe(self._rest)
         line, _, self._rest = self._rest.partition(b"\n")
         long, self._skips = self._skips or len(line) > MAX_LINE, False
         return _TOO_LONG if long else line.decode("utf-8", "replace")
+
+
+def _without_probe(sent: bytes) -> bytes:
+    """What a client sent before we listened, without a question about our era that it has given up on.
+
+    It has when the handshake of the older era stands right behind it; answering the question would settle on the newer.
+    """
+    first, _, rest = sent.partition(b"\n")
+    second, ended, _ = rest.partition(b"\n")
+    return rest if ended and _method(first) == "server/discover" and _method(second) == "initialize" else sent
+
+
+def _method(line: bytes) -> str:
+    try:
+        found = from_json(line)
+    except ValueError:
+        return ""
+    return str(found.get("method", "")) if isinstance(found, dict) else ""
 
 
 class _Desk:
@@ -117,9 +139,9 @@ class _Desk:
     def holder(self) -> Holder | None:
         """The agent whose token is in the environment; refuses one that is not valid, and a child of ours without one."""
         environ = self._app.settings.environ
-        token = environ.get(VARIABLE)
-        if not token:
-            if any(mark in environ for mark in MARKS):
+        token = environ.get(VARIABLE, "")
+        if not token or token == f"${VARIABLE}":  # Gemini CLI leaves the name where there is no value
+            if any(environ.get(mark) for mark in MARKS):
                 raise TaskTokenError(problem="missing, and this was started by something Proctor runs")
             return None
         try:

@@ -120,8 +120,14 @@ def _item_frames(index: int, item: Json) -> list[Json]:
 
 def _items(turn: Turn) -> list[Json]:
     said = [_message(turn.text)] if turn.text else []
-    called = [_function(str(call["name"]), arguments(call)) for call in turn.calls]
+    called = [_in_namespace(_function(str(call["name"]), arguments(call))) for call in turn.calls]
     return [*said, *called, *([_codex(turn)] if "tool" in turn.step else [])]
+
+
+def _in_namespace(call: Json) -> Json:
+    """Codex knows the tools of an MCP server as a namespace: `mcp__server__tool` is `tool` in `mcp__server`."""
+    kind, *rest = str(call["name"]).split("__", 2)
+    return {**call, "namespace": f"mcp__{rest[0]}", "name": rest[1]} if kind == "mcp" and len(rest) == 2 else call
 
 
 def _message(text: str) -> Json:
