@@ -15,7 +15,7 @@ from proctor.engine.retention import Collected, Retention, engine_records
 from proctor.protocol.errors import SupervisorUnavailableError
 from proctor.protocol.events import Draft
 from proctor.store.database import Database
-from proctor.store.tables import attempts, events
+from proctor.store.tables import attempts, command_jobs, events
 from proctor.trace.redact import Redactor
 from proctor.trace.verify import verify
 from proctor.trace.writer import TraceWriter
@@ -236,3 +236,24 @@ def test_engine_that_cannot_be_asked_is_told(house: House) -> None:
     assert engine_records(found, lambda _: None).engine_note
     assert engine_records(found, lambda _: {"error": "later"}).engine_note == "later"
     assert engine_records(found, lambda request: {"forgotten": request["keep"] * 0 + 7}).engine_records == 7
+
+
+def test_background_commands_leave_by_age_and_dead_ones_are_ended_first(house: House) -> None:
+    """One that ended long ago goes; one whose process died long ago is ended now and goes the next time."""
+    holder = '{"pid": 1, "start_time": 1, "boot": "another", "mark": ""}'
+    row: dict[str, Any] = {
+        "call_id": "c",
+        "trace_id": "t",
+        "workspace": "/w",
+        "holder": holder,
+        "seconds": 1.0,
+    }
+    insert(
+        house.database, command_jobs, job_id="ended", started_at=OLD, ended_at=OLD, outcome="completed", **row
+    )
+    insert(house.database, command_jobs, job_id="left", started_at=OLD, **row)
+    assert house.collect(dry_run=True).command_jobs == 1
+    assert house.collect().command_jobs == 1
+    (left,) = rows_of(house.database, sa.select(command_jobs))
+    assert (left["job_id"], left["ended_at"] is not None, left["outcome"]) == ("left", True, None)
+    assert house.collect(older_than=datetime.now(UTC) + timedelta(days=1)).command_jobs == 1

@@ -15,12 +15,14 @@ import pytest
 import sqlalchemy as sa
 
 from proctor.protocol.errors import NotFoundError, ProctorError, RefusedError, UnavailableError
-from proctor.protocol.tools import Runs
+from proctor.protocol.tools import CallState, Runs
 from proctor.sandbox import procfs
+from proctor.sandbox.probe import by_host
 from proctor.store.database import Database
 from proctor.store.tables import command_jobs, events
 from proctor.tools.catalog import standard_registry
 from proctor.tools.jobs import MOST_RUNNING
+from tests.support.requirements import require
 from tests.support.rows import insert, rows_of
 from tests.tools.conftest import AGENT, Desk, MakeDesk
 
@@ -165,6 +167,39 @@ async def test_powershell_is_judged_as_the_program_it_is(desk: Desk) -> None:
     assert touch.command.startswith("pwsh -NoProfile -NonInteractive -Command '")
     with pytest.raises(UnavailableError, match=r"proctor\.toml"):
         await desk.call("execute_command", command="Get-Date", shell="pwsh")
+
+
+ASK = (
+    "import urllib.request,sys\n"
+    "for url in sys.argv[1:]:\n"
+    "    try: print(urllib.request.urlopen(url, timeout=5).status)\n"
+    "    except OSError as error: print(type(error).__name__, error)\n"
+)
+
+
+async def test_command_reaches_only_the_hosts_it_names(desk: Desk) -> None:
+    """Hosts of the call go through the proxy; what was refused stands in the result and in the trace."""
+    require(not by_host(), f"network by host: {by_host()}", "Install bubblewrap and allow user namespaces.")
+    (desk.root / "ask.py").write_text(ASK)
+    command = "python3 ask.py http://evil.test/ http://192.0.2.7/ http://localhost:9/"
+    got = await desk.call("execute_command", command=command, hosts=["good.test"])
+    assert got["stdout"].splitlines()[:2] == ["HTTPError HTTP Error 403: Refused"] * 2
+    assert got["sandbox"]["net"] == "hosts"
+    assert [line.split(" ")[0] for line in got["sandbox"]["refused"]] == ["evil.test:80", "192.0.2.7:80"]
+    (row,) = rows_of(desk.database, sa.select(events).where(events.c.event == "network_refused"))
+    assert "evil.test:80" in row["details"]
+    job = await desk.call("start_command", command=command, hosts=["good.test"])
+    done = await until(desk, job["job_id"])
+    assert len(done["sandbox"]["refused"]) == 2
+    assert len(rows_of(desk.database, sa.select(events).where(events.c.event == "network_refused"))) == 2
+
+
+async def test_agents_command_with_a_new_host_asks(desk: Desk) -> None:
+    """Leaving the sandbox is a question; nonsense is refused."""
+    waiting = await desk.result("execute_command", actor=AGENT, command="pytest -q", hosts=["good.test"])
+    assert waiting.state is CallState.WAITING
+    with pytest.raises(RefusedError, match="is no host"):
+        await desk.call("execute_command", actor=AGENT, command="pytest -q", hosts=["http://good.test/"])
 
 
 async def until(desk: Desk, job_id: str, seconds: float = 20.0) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def _print(found: Collected) -> None:
     verb = "Would remove" if found.dry_run else "Removed"
     click.echo(
         f"{verb} {len(found.worktrees)} worktrees, {found.states} states of attempts,"
-        f" {found.events} events of {found.traces} traces."
+        f" {found.events} events of {found.traces} traces, {found.command_jobs} background commands."
     )
     if found.engine_records is not None:
         click.echo(f"The engine forgot {found.engine_records} ended attempts.")

@@ -131,6 +131,7 @@ def _facts(profile: Profile) -> dict[str, Any]:
         "never_asks": profile.never_asks,
         "once_per_task": profile.once_per_task,
         "allowed_adapters": None if profile.adapters is None else list(profile.adapters),
+        "hosts": None if profile.hosts is None else list(profile.hosts),
         "simulated": not profile.local,
         "limits": _limits(profile.limits),
         "ceiling": _limits(profile.ceiling),

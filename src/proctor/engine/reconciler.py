@@ -27,6 +27,7 @@ from proctor.protocol.states import TaskState
 from proctor.store.database import Database
 from proctor.store.tables import attempts as attempts_table
 from proctor.store.tables import task_queue
+from proctor.tools.job_rows import close_dead_jobs
 from proctor.trace.writer import TraceWriter
 
 __all__ = ["Reconciler"]
@@ -113,13 +114,14 @@ class Reconciler:
             return list(connection.execute(query).scalars())
 
     async def _expire(self) -> None:
-        """Close what nobody answered in time, and charge calls whose process is gone."""
+        """Close what nobody answered in time, and charge calls and background commands whose process is gone."""
         now = self._clock.now()
 
         def change(connection: sa.Connection) -> tuple[int, list[Draft]]:
             expired, drafts = expire_approvals(connection, now)
             reaped, more = reap_dead(connection, now)
-            return expired + reaped, [*drafts, *more]
+            ended, jobs = close_dead_jobs(connection, now)
+            return expired + reaped + ended, [*drafts, *more, *jobs]
 
         await self._writer.transact_async(change)
 

@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from proctor.protocol.events import Draft
 from proctor.protocol.states import TASK
 from proctor.store.database import Database
 from proctor.store.tables import attempts, plans, task_queue
+from proctor.tools.job_rows import close_dead_jobs, prune_jobs
 from proctor.trace.retention import RETENTION_TRACE, prunable, prune
 from proctor.trace.writer import TraceWriter
 from proctor.workspace import worktree
@@ -67,6 +68,8 @@ class Collected:
     traces: int = 0
     events: int = 0
     calls: int = 0
+    command_jobs: int = 0
+    """Ended background commands."""
     engine_records: int | None = None
     """None: the supervisor could not be asked, or a dry run."""
     engine_note: str = ""
@@ -103,11 +106,19 @@ class Retention:
             traces=traces,
             events=gone,
             calls=prune_calls(self.database, older_than=self.older_than, dry_run=self.dry_run),
+            command_jobs=self._jobs(),
         )
         if self.dry_run:
             return found
         self._tell(found)
         return replace(found, vacuumed_bytes=self._vacuum())
+
+    def _jobs(self) -> int:
+        """Background commands: those whose process died are ended first, so that they can grow old."""
+        if not self.dry_run:
+            now = datetime.now(UTC)
+            self.writer.transact(lambda connection: close_dead_jobs(connection, now))
+        return prune_jobs(self.database, older_than=self.older_than, dry_run=self.dry_run)
 
     # Which tasks
 

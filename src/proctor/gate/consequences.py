@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from proctor.gate.policy import Decision
 from proctor.protocol.errors import NotFoundError, RefusedError
-from proctor.protocol.tools import Reads, Runs, SideEffect, Tool, Touch, Writes
+from proctor.protocol.tools import Reaches, Reads, Runs, SideEffect, Tool, Touch, Writes
 from proctor.workspace.files import FileContent, Root
 
 __all__ = ["Consequences", "consequences_of", "risk_of"]
@@ -72,6 +72,8 @@ def _touch(touch: Touch, workspace: Path | None, ground: hashlib._Hash) -> list[
             return [f"reads {path}"]
         case Runs(command, cwd):
             return [f"runs in {cwd}: {command}"]
+        case Reaches(host):
+            return [f"reaches {host}"]
         case Writes(path, content):
             return _written(path, content, workspace, ground)
 

@@ -25,10 +25,12 @@ ProgressCallback = Callable[[str, float | None], None]  # what is being done, an
 
 @dataclass(frozen=True, slots=True)
 class Confined:
-    """How a command of this call must be confined: pass both on in `sandbox.Spec`."""
+    """How a command of this call must be confined: pass all of it on in `sandbox.Spec`."""
 
     level_required: Level = Level.LANDLOCK
     network: Network = Network.OFF
+    hosts: tuple[str, ...] = ()
+    hosts_optional: bool = False
 
 
 def _no_progress(_what: str, _share: float | None) -> None:

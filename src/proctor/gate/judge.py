@@ -10,20 +10,19 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from proctor.gate.context import Confined
 from proctor.gate.policy import Decision, Effect, Kind, RuleSet, judge_command, judge_path
 from proctor.gate.profiles import Profile
+from proctor.gate.reach import freed_by_hosts, host_effect, way_out
 from proctor.gate.verdict import Allow, Ask, Deny, Verdict
 from proctor.protocol.events import ActorKind
-from proctor.protocol.tools import Reads, Runs, Tool, Touch, Writes
-from proctor.sandbox.spec import Level, Network
+from proctor.protocol.tools import Reaches, Reads, Runs, Tool, Touch, Writes
+from proctor.sandbox.spec import Level
 
 __all__ = ["Case", "judge"]
 
-# Rules whose commands need the network to be of any use; who may run them gets it.
-_NETWORK: Final = ("network.", "git.network", "git.push", "install.", "publish.", "github", "infrastructure")
 _CLASS_WORDS: Final = 2
 _MAX_CLASS: Final = 255
 
@@ -66,7 +65,7 @@ def judge(case: Case) -> Verdict:
     worst = max(found, key=lambda one: one.effect.rank, default=None)
     if worst is not None and worst.effect is Effect.DENY:
         return Deny(worst.code, worst.reason, worst.rule)
-    asking = [one for one in found if one.effect is Effect.ASK]
+    asking = [one for one in found if one.effect is Effect.ASK and not _freed(case, one)]
     judges = {ActorKind.HUMAN: _for_human, ActorKind.AGENT: _for_agent, ActorKind.PROCTOR: _for_proctor}
     return judges[case.actor](case, found, asking)
 
@@ -86,6 +85,8 @@ def _touch(case: Case, touch: Touch) -> list[_Found]:
             return [_path(case, path, write=True)]
         case Runs(command, cwd):
             return [_path(case, cwd, write=False), _command(case, command)]
+        case Reaches(host):
+            return [_host(case, host)]
 
 
 def _path(case: Case, path: str, *, write: bool) -> _Found:
@@ -101,6 +102,16 @@ def _command(case: Case, command: str) -> _Found:
     posture = replace(case.profile.posture, asks=True)
     decision = judge_command(command, profile=posture, rules=case.rules, roots=(str(case.workspace),))
     return _of(decision, _command_classes(decision))
+
+
+def _host(case: Case, host: str) -> _Found:
+    effect, code, reason = host_effect(case.profile, host)
+    return _Found(effect, code, "network.host", reason, classes=(_shortened(f"host:{host}"),))
+
+
+def _freed(case: Case, one: _Found) -> bool:
+    """Whether a question is answered by the user's own list of hosts; Proctor's own runs have no network at all."""
+    return case.actor is not ActorKind.PROCTOR and freed_by_hosts(case.profile, case.level, one.decision)
 
 
 def _command_classes(decision: Decision) -> tuple[str, ...]:
@@ -176,7 +187,7 @@ def _for_human(case: Case, found: Sequence[_Found], asking: Sequence[_Found]) ->
         return Deny(
             "sandbox_level", "this command needs a sandbox and the machine has none", "sandbox.level", cure
         )
-    return Allow(Confined(needed, _network(found)), _reading(case, found), _low(case, commands))
+    return Allow(Confined(needed, **_network(case, found)), _reading(case, found), _low(case, commands))
 
 
 def _for_agent(case: Case, found: Sequence[_Found], asking: Sequence[_Found]) -> Verdict:
@@ -187,7 +198,8 @@ def _for_agent(case: Case, found: Sequence[_Found], asking: Sequence[_Found]) ->
         reason = "the machine has no sandbox, so every command of an agent asks"
         every.append(_Found(Effect.ASK, "sandbox_level", "sandbox.level", reason, irreversible=True))
     if not every:
-        return Allow(Confined(Level.LANDLOCK), _reading(case, found))
+        freed = [one for one in found if one.effect is Effect.ASK]
+        return Allow(Confined(Level.LANDLOCK, **_network(case, freed)), _reading(case, found))
     worst = max(every, key=lambda one: (one.irreversible, one.effect.rank))
     if case.profile.never_asks:
         return Deny(
@@ -197,7 +209,7 @@ def _for_agent(case: Case, found: Sequence[_Found], asking: Sequence[_Found]) ->
     classless = irreversible or not all(one.classes for one in every)
     classes = () if classless else tuple(sorted({name for one in every for name in one.classes}))
     decisions = tuple(one.decision for one in every if one.decision is not None)
-    confined = Confined(level, _network(asking))
+    confined = Confined(level, **_network(case, asking))
     return Ask(worst.code, worst.reason, worst.rule, irreversible, classes, confined, decisions)
 
 
@@ -213,13 +225,15 @@ def _for_proctor(case: Case, found: Sequence[_Found], asking: Sequence[_Found]) 
         return Deny(
             "inconclusive", "it was not run, because the machine has no sandbox", "sandbox.level", cure
         )
-    return Allow(Confined(Level.LANDLOCK, Network.OFF), _reading(case, found))
+    return Allow(Confined(Level.LANDLOCK), _reading(case, found))
 
 
-def _network(found: Sequence[_Found]) -> Network:
-    """On only for commands that are about the network and have passed."""
-    rules = [part.rule for one in found if one.decision is not None for part in one.decision.parts]
-    return Network.FULL if any(rule.startswith(_NETWORK) for rule in rules) else Network.OFF
+def _network(case: Case, found: Sequence[_Found]) -> dict[str, Any]:
+    """On only for commands that are about the network and have passed, or within a list of hosts."""
+    if not any(isinstance(touch, Runs) for touch in case.touches):
+        return {}
+    named = [touch.host for touch in case.touches if isinstance(touch, Reaches)]
+    return way_out(case.profile, named, [one.decision for one in found])
 
 
 def _reading(case: Case, found: Sequence[_Found]) -> bool:

@@ -51,6 +51,7 @@ __all__ = [
     "reserve_steps",
     "settle",
     "settle_steps",
+    "settled_lines",
 ]
 
 BATCH: Final = 500
@@ -251,7 +252,7 @@ def settle(
     lock_buckets(connection, ids)
     charge(connection, ids, _charged(lease, used, millis))
     limited = isinstance(held, str) or held.limited
-    return True, _settled_lines(connection, ids) if limited else ()
+    return True, settled_lines(connection, ids) if limited else ()
 
 
 def settle_steps(dialect: str, held: Held, used: Usage, *, millis: int, now: datetime) -> list[Step]:
@@ -362,7 +363,7 @@ def _call_warnings(
     return tuple(found)
 
 
-def _settled_lines(connection: sa.Connection, bucket_ids: Sequence[str]) -> tuple[Passed, ...]:
+def settled_lines(connection: sa.Connection, bucket_ids: Sequence[str]) -> tuple[Passed, ...]:
     """Limits of tokens, money and time that came to 80 percent or were overrun by what was really used."""
     total = sa.and_(budget_nodes.c.bucket_id.in_(bucket_ids), budget_nodes.c.bucket == TOTAL)
     found = []

@@ -18,6 +18,7 @@ from proctor.gate.limits import Limits, tighter
 from proctor.gate.policy import POSTURES, Effect, Kind, Posture
 from proctor.protocol.errors import ConfigError, UsageError
 from proctor.protocol.tools import MOCK, REAL, SideEffect
+from proctor.sandbox.hosts import HostRuleError, check_hosts
 
 __all__ = [
     "BUILT_IN",
@@ -61,6 +62,10 @@ class Profile:
     """An answer holds for the same class of acts for the rest of the task."""
     adapters: tuple[str, ...] | None = None
     """Outside systems that may be used; None: all. `mock` always may."""
+    hosts: tuple[str, ...] | None = None
+    """Hosts a command may reach, through our proxy; None: what has passed as a command about the network gets all of it."""
+    hosts_free: bool = False
+    """Whether these hosts need no question: only when the user has listed them, never the repository."""
     local: bool = True
     """Whether Proctor's own tools act for real; else everything is simulated."""
     limits: Limits = field(default_factory=Limits)
@@ -83,6 +88,7 @@ class Profile:
             self.description,
             *_asking(self),
             *_adapters(self),
+            *_hosts(self),
             *_limits(self.limits, "each session or plan"),
         ]
 
@@ -192,6 +198,7 @@ _KEYS: Final = frozenset(
         "never_asks",
         "once_per_task",
         "adapters",
+        "hosts",
         "simulate",
         "free",
         "limits",
@@ -236,6 +243,8 @@ def _wanted(name: str, table: Mapping[str, Any], base: Profile, where: str) -> P
         never_asks=never,
         once_per_task=read.flag("once_per_task", base.once_per_task),
         adapters=None if adapters is None else tuple(dict.fromkeys((*adapters, MOCK))),
+        hosts=read.hosts(base.hosts),
+        hosts_free="hosts" in table,
         local=not read.flag("simulate", not base.local),
         limits=read.limits("limits", base.limits),
         ceiling=read.limits("ceiling", base.ceiling),
@@ -262,6 +271,7 @@ def _at_least_as_strict(base: Profile, wanted: Profile) -> Profile:
         never_asks=never,
         once_per_task=base.once_per_task and wanted.once_per_task,
         adapters=adapters,
+        hosts_free=False,
         local=base.local and wanted.local,
         limits=tighter(base.limits, wanted.limits),
         ceiling=tighter(base.ceiling, wanted.ceiling),
@@ -307,6 +317,14 @@ class _Reader:
         if known is not None and set(value) - set(known):
             raise self._wrong(key, f"a list of some of {', '.join(known)}")
         return value
+
+    def hosts(self, default: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        found = self.words("hosts", None, default)
+        try:
+            check_hosts(found or ())
+        except HostRuleError as error:
+            raise self._wrong("hosts", f"a list of hosts: {error}") from None
+        return None if found is None else tuple(dict.fromkeys(found))
 
     def limits(self, key: str, default: Limits) -> Limits:
         table = self._table.get(key)
@@ -370,6 +388,14 @@ def _adapters(profile: Profile) -> list[str]:
             f"Outside systems: {', '.join(outside) or 'none'}; others are simulated, and results say so."
         )
     return found
+
+
+def _hosts(profile: Profile) -> list[str]:
+    if profile.hosts is None:
+        return []
+    shown = ", ".join(profile.hosts) or "none"
+    asked = "" if profile.hosts_free else "; reaching them asks first, because the repository lists them"
+    return [f"Hosts that commands may reach, through a proxy (sandbox level 3): {shown}{asked}."]
 
 
 def _limits(limits: Limits, what: str) -> list[str]:

@@ -130,6 +130,7 @@ SYSTEM = frozenset(
         "command_started",
         "command_progress",
         "command_ended",
+        "network_refused",
         "note",
     }
 )

@@ -29,6 +29,7 @@ __all__ = [
     "CallResult",
     "CallState",
     "Handler",
+    "Reaches",
     "Reads",
     "Runs",
     "SideEffect",
@@ -98,7 +99,14 @@ class Runs:
     cwd: str = "."
 
 
-Touch: TypeAlias = Reads | Writes | Runs
+@dataclass(frozen=True, slots=True)
+class Reaches:
+    """The call's command would reach this host of the network: a name, `*.suffix` or address, perhaps with a port."""
+
+    host: str
+
+
+Touch: TypeAlias = Reads | Writes | Runs | Reaches
 
 
 @dataclass(frozen=True, slots=True)

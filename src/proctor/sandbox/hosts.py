@@ -32,7 +32,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class HostRuleError(UsageError):
-    """{rule!r} is no host. Write a name (`pypi.org`), a suffix (`*.pypi.org`) or an address, with a port when it is
+    """{rule!r} is no host. Write a name (`example.org`), a suffix (`*.example.org`) or an address, with a port when it is
     neither 80 nor 443.
     """
 
@@ -116,6 +116,16 @@ class HostRules:
             return ""
         hosts = {host for host, _ in self._exact}
         return "the port is not in the list" if target.host in hosts else "the host is not in the list"
+
+    def covers(self, rule: str) -> bool:
+        """Whether everything another rule allows is allowed here too."""
+        other = HostRules([rule])
+        exact = all(not self.refusal(Target(host, port)) for host, port in other._exact)
+        return exact and all(self._covers_suffix(suffix, port) for suffix, port in other._below)
+
+    def _covers_suffix(self, suffix: str, port: int) -> bool:
+        labels = suffix.split(".")
+        return any((".".join(labels[place:]), port) in self._below for place in range(len(labels)))
 
     def address_refusal(self, target: Target, address: str) -> str:
         """Why a resolved address may not be connected to; "" when it may."""

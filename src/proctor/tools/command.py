@@ -12,12 +12,13 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from proctor.gate.context import Context
+from proctor.protocol.events import Draft, EventStatus
 from proctor.protocol.ids import new_id
 from proctor.protocol.tools import SideEffect, Tool, Touch
 from proctor.sandbox.run import run
 from proctor.sandbox.spec import Result
 from proctor.tools import jobs
-from proctor.tools.confined import Shell, command_spec, runs
+from proctor.tools.confined import Shell, command_spec, refusals, runs, sandbox_facts
 from proctor.tools.models import MARK, Moment, ToolInput, ToolOutput, now
 from proctor.tools.registry import declare
 
@@ -28,6 +29,10 @@ JOB_SECONDS: Final = 3600.0
 JOB_MOST: Final = 86_400.0
 _GRACE: Final = 15.0  # what ending a tree may take beyond its limit
 CommandText = Annotated[str, Field(min_length=1, max_length=32_768)]
+Hosts = Annotated[list[Annotated[str, Field(min_length=1, max_length=300)]], Field(max_length=50)]
+HOSTS_WORDS: Final = (
+    "Hosts the command needs (`example.org`, `*.example.org`); it reaches these only, through a proxy."
+)
 JobId = Annotated[str, Field(min_length=1, max_length=64, description="What start_command answered.")]
 
 
@@ -38,6 +43,7 @@ class CommandIn(ToolInput):
     cwd: str = Field(default=".", max_length=4096, description="Directory inside the workspace.")
     timeout_seconds: float = Field(default=COMMAND_SECONDS, gt=0, le=COMMAND_SECONDS)
     shell: Shell | None = Field(default=None, description="bash or pwsh; the configured one by default.")
+    hosts: Hosts = Field(default=[], description=HOSTS_WORDS)
 
 
 class SandboxOut(BaseModel):
@@ -46,8 +52,15 @@ class SandboxOut(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     level: int
-    net: str
-    missing: list[str]
+    net: str = Field(description="off, hosts (only those of a list) or full.")
+    missing: list[str] = Field(description="What did not hold, in plain words.")
+    limits: dict[str, str] = Field(
+        default_factory=dict, description="Who kept memory, cpu and processes: cgroup, rlimit or polled."
+    )
+    reached: list[str] = Field(default_factory=list, description="Hosts of the list that were reached.")
+    refused: list[str] = Field(
+        default_factory=list, description="Hosts that were wanted and refused, and why."
+    )
 
 
 class CommandOut(ToolOutput):
@@ -64,6 +77,7 @@ class CommandOut(ToolOutput):
     killed_for: str | None = Field(default=None, description="timeout, cancelled, memory or processes.")
     survivors: int = Field(default=0, description="Processes of its tree that could not be ended.")
     truncated: bool = False
+    cpu_seconds: float | None = None
     sandbox: SandboxOut | None = None
     altered: list[str] = Field(default_factory=list, description="Protected files it changed; put back.")
 
@@ -75,6 +89,7 @@ class StartIn(ToolInput):
     cwd: str = Field(default=".", max_length=4096, description="Directory inside the workspace.")
     timeout_seconds: float = Field(default=JOB_SECONDS, gt=0, le=JOB_MOST)
     shell: Shell | None = Field(default=None, description="bash or pwsh; the configured one by default.")
+    hosts: Hosts = Field(default=[], description=HOSTS_WORDS)
 
 
 class StatusIn(ToolInput):
@@ -111,6 +126,8 @@ class JobOut(ToolOutput):
     started_at: Moment
     ended_at: Moment | None = None
     duration_ms: float
+    cpu_seconds: float | None = None
+    sandbox: SandboxOut | None = None
 
 
 async def _mock_command(_context: Context, call: CommandIn) -> CommandOut:
@@ -129,7 +146,6 @@ async def _mock_command(_context: Context, call: CommandIn) -> CommandOut:
 
 def _command_out(command: str, done: Result) -> CommandOut:
     out, err = done.stdout.text, done.stderr.text
-    box = done.sandbox
     return CommandOut(
         command=command,
         stdout=out,
@@ -142,9 +158,30 @@ def _command_out(command: str, done: Result) -> CommandOut:
         killed_for=done.killed_for,
         survivors=done.survivors,
         truncated=done.stdout.truncated or done.stderr.truncated,
-        sandbox=SandboxOut(level=int(box.level), net=box.net.value, missing=list(box.missing)),
+        cpu_seconds=round(done.cpu_seconds, 3),
+        sandbox=SandboxOut(**sandbox_facts(done.sandbox)),
         altered=[one.path for one in done.altered],
     )
+
+
+async def _tell_refusals(context: Context, done: Result) -> None:
+    """Hosts that were wanted and refused stand in the trace, whatever the command made of it."""
+    refused, call = refusals(done), context.call
+    if not refused:
+        return
+    draft = Draft(
+        call.trace_id,
+        "network_refused",
+        status=EventStatus.WARNING,
+        actor=call.actor.kind,
+        actor_name=call.actor.name,
+        session_id=call.session_id,
+        task_id=call.task_id,
+        attempt=call.attempt,
+        tool_name="execute_command",
+        details={"call_id": call.call_id, "hosts": list(refused)},
+    )
+    await context.writer.append_async([draft])
 
 
 async def _status(context: Context, call: StatusIn) -> JobOut:
@@ -203,6 +240,7 @@ class _Shelled:
             context.progress(jobs.last_line(text), None)
 
         done = await run(spec, permit=context.permit, on_output=tell, cancel=context.cancel)
+        await _tell_refusals(context, done)
         return _command_out(call.command, done)
 
     async def start(self, context: Context, call: StartIn) -> JobOut:
@@ -213,7 +251,7 @@ class _Shelled:
 
     def touches(self, call: CommandIn | StartIn) -> Sequence[Touch]:
         """Name the command for the policy."""
-        return runs(call.command, call.cwd, call.shell or self._shell)
+        return runs(call.command, call.cwd, call.shell or self._shell, call.hosts)
 
 
 _JOB_TOOLS: tuple[Tool, ...] = (

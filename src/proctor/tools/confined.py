@@ -8,26 +8,44 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from proctor.gate.context import Context
 from proctor.protocol.errors import NotFoundError, RefusedError
-from proctor.protocol.tools import Runs, Touch
+from proctor.protocol.tools import Reaches, Runs, Touch
 from proctor.sandbox.environment import allowed_environment, shell_argv
 from proctor.sandbox.paths import language_homes, secret_paths, within
-from proctor.sandbox.spec import Limits, Spec
+from proctor.sandbox.spec import Confinement, Limits, Result, Spec
 
-__all__ = ["Shell", "command_spec", "runs", "working_directory"]
+__all__ = ["Shell", "command_spec", "refusals", "runs", "sandbox_facts", "working_directory"]
 
 Shell = Literal["bash", "pwsh"]
 _GIT_FILE_BYTES: Final = 4096
 
 
-def runs(command: str, cwd: str, shell: Shell) -> Sequence[Touch]:
+def runs(command: str, cwd: str, shell: Shell, hosts: Sequence[str] = ()) -> Sequence[Touch]:
     """Name what would run, in the words the policy reads: PowerShell is a program to it, and its text one word."""
+    reaches = tuple(Reaches(host) for host in hosts)
     if shell == "bash":
-        return (Runs(command, cwd),)
-    return (Runs(f"pwsh -NoProfile -NonInteractive -Command {shlex.quote(command)}", cwd),)
+        return (Runs(command, cwd), *reaches)
+    return (Runs(f"pwsh -NoProfile -NonInteractive -Command {shlex.quote(command)}", cwd), *reaches)
+
+
+def refusals(done: Result) -> tuple[str, ...]:
+    """The hosts a command wanted and did not get."""
+    return done.sandbox.refused
+
+
+def sandbox_facts(box: Confinement) -> dict[str, Any]:
+    """How well a command was confined, for results and events."""
+    return {
+        "level": int(box.level),
+        "net": box.net.value,
+        "missing": list(box.missing),
+        "limits": dict(box.limits),
+        "reached": [one.host for one in box.reached if one.allowed],
+        "refused": list(box.refused),
+    }
 
 
 def command_spec(context: Context, command: str, cwd: str, shell: Shell, seconds: float) -> Spec:
@@ -45,6 +63,8 @@ def command_spec(context: Context, command: str, cwd: str, shell: Shell, seconds
         readable=(*language_homes(home), *_programs(env["PATH"]), *_git_places(Path(root))),
         hidden=hidden,
         network=context.confined.network,
+        hosts=context.confined.hosts,
+        hosts_optional=context.confined.hosts_optional,
         level_required=context.confined.level_required,
         limits=Limits(seconds=seconds),
     )

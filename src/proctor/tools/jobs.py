@@ -1,8 +1,8 @@
 """Background commands: each has a thread with its own event loop, a row, and events in its call's trace.
 
 The row says who holds it; what it printed is in the trace, redacted. A command ends with the process that holds it: its
-row then has no end and its holder is dead, which every reader calls interrupted. Whoever wants it stopped writes that
-into the row; the holder looks once a second.
+row then has no end and its holder is dead, which every reader calls interrupted (`job_rows.py`). Whoever wants it stopped
+writes that into the row; the holder looks once a second. Its time is charged to its call's budget when it ends.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Final
 
 import sqlalchemy as sa
-from pydantic_core import from_json
 
 from proctor.gate.context import Context
+from proctor.gate.later import charge_later, seconds_left
 from proctor.protocol.errors import NotFoundError, ProctorError, RefusedError
 from proctor.protocol.events import ActorKind, Draft, EventStatus
 from proctor.protocol.ids import new_id
 from proctor.sandbox.identity import ProcessIdentity
 from proctor.sandbox.run import run
 from proctor.sandbox.spec import Result, Spec
-from proctor.store.database import Database
-from proctor.store.tables import command_jobs, events
+from proctor.store.tables import command_jobs
+from proctor.tools.confined import refusals, sandbox_facts
+from proctor.tools.job_rows import close_dead_jobs, facts_of, find_job, is_held
 from proctor.tools.models import now
 
 __all__ = ["MOST_RUNNING", "last_line", "start", "status", "stop"]
@@ -40,7 +41,7 @@ _LOOK: Final = 1.0  # how often the holder looks whether somebody wants it stopp
 _TELL: Final = 5.0  # how often progress becomes an event, at most
 _FIRST: Final = 0.3  # how long a start waits for a quick failure
 _STOP: Final = 20.0
-_LATE: Final = timedelta(seconds=60)
+_LEAST: Final = 1.0  # seconds of the budget without which nothing is begun
 _jobs: dict[str, _Job] = {}
 _lock = threading.Lock()
 
@@ -163,15 +164,28 @@ class _Job:
             "trace_id": call.trace_id,
             "workspace": str(self.context.root),
             "holder": ProcessIdentity.of(os.getpid(), "").encode(),
-            "seconds": self.spec.limits.seconds or 0.0,
             "started_at": self.started_at,
         }
 
         def change(connection: sa.Connection) -> tuple[None, list[Draft]]:
-            connection.execute(sa.insert(command_jobs).values(**row))
-            return None, [self._draft("command_started")]
+            self._within(seconds_left(connection, call.call_id))
+            limit = self.spec.limits.seconds or 0.0
+            connection.execute(sa.insert(command_jobs).values(**row, seconds=limit))
+            return None, [self._draft("command_started", seconds=limit)]
 
         await self.context.writer.transact_async(change)
+
+    def _within(self, left: float | None) -> None:
+        """Cut its time to what the budget has left, or refuse."""
+        if left is None:
+            return
+        if left < _LEAST:
+            raise RefusedError(
+                reason="budget_exceeded:seconds", cure="No time is left for a command; see `proctor cost`."
+            )
+        limits = self.spec.limits
+        seconds = left if limits.seconds is None else min(limits.seconds, left)
+        self.spec = replace(self.spec, limits=replace(limits, seconds=seconds))
 
     async def give_up(self) -> None:
         """Forget one that did not come to run; its row may be written already and must not look like a running one."""
@@ -184,18 +198,41 @@ class _Job:
         """Write how it ended, with the end of what it printed."""
         facts = {"outcome": self.outcome, "ended_at": self.ended_at, "exit_code": self.exit_code}
         shown = {**self.tails, "truncated": self.cut, "error": self.error and str(self.error)}
+        used = self._used()
 
         def change(connection: sa.Connection) -> tuple[None, list[Draft]]:
-            mine = command_jobs.c.job_id == self.job_id
-            connection.execute(sa.update(command_jobs).where(mine).values(**facts))
+            mine = sa.and_(command_jobs.c.job_id == self.job_id, command_jobs.c.ended_at.is_(None))
+            if connection.execute(sa.update(command_jobs).where(mine).values(**facts)).rowcount == 0:
+                return None, []  # given up for dead and charged by somebody else
             told = {name: facts[name] for name in ("outcome", "exit_code")}
-            return None, [self._draft("command_ended", **told, **shown)]
+            drafts = [self._draft("command_ended", **told, **used, **shown)]
+            refused = refusals(self.result) if self.result is not None else ()
+            drafts += [self._draft("network_refused", hosts=list(refused))] if refused else []
+            call = self.context.call
+            whose = {
+                name: getattr(call, name)
+                for name in ("call_id", "trace_id", "session_id", "task_id", "attempt")
+            }
+            millis = round(used["charged_seconds"] * 1000)
+            return None, drafts + charge_later(
+                connection, whose | {"tool_name": "start_command"}, millis=millis
+            )
 
         try:
             await self.context.writer.transact_async(change)
         except ProctorError as error:
             # The process is leaving and the log is closed: the row stays without an end, read as interrupted.
             self.error = self.error or error
+
+    def _used(self) -> dict[str, Any]:
+        """Its time and CPU, and how well it was confined; one that did not start has used nothing."""
+        if self.result is None:
+            return {"charged_seconds": 0.0}
+        used = {
+            "charged_seconds": round(self.result.duration, 3),
+            "cpu_seconds": round(self.result.cpu_seconds, 3),
+        }
+        return {**used, "sandbox": sandbox_facts(self.result.sandbox)}
 
     @property
     def exit_code(self) -> int | None:
@@ -221,6 +258,8 @@ class _Job:
             "started_at": self.started_at,
             "ended_at": self.ended_at if over else None,
             "duration_ms": round(spent * 1000, 3),
+            "cpu_seconds": self.result and round(self.result.cpu_seconds, 3),
+            "sandbox": self.result and sandbox_facts(self.result.sandbox),
         }
 
 
@@ -258,21 +297,21 @@ def _admit(job: _Job) -> None:
 
 async def status(context: Context, job_id: str, *, wait: float = 0.0) -> dict[str, Any]:
     """Say how a command stands, whoever holds it."""
-    row = await asyncio.to_thread(_row, context, job_id)
+    row = await _row(context, job_id)
     job = _jobs.get(job_id)
     if job is not None:
         await _until_ended(job, wait, context.cancel)
         return job.facts()
     until = time.monotonic() + wait
-    while row["ended_at"] is None and _held(row) and time.monotonic() < until and not context.cancel.is_set():
+    while row["ended_at"] is None and time.monotonic() < until and not context.cancel.is_set():
         await asyncio.sleep(min(_LOOK, wait))
-        row = await asyncio.to_thread(_row, context, job_id)
-    return await asyncio.to_thread(_facts_of, context.database, row)
+        row = await _row(context, job_id)
+    return await asyncio.to_thread(facts_of, context.database, row, now())
 
 
 async def stop(context: Context, job_id: str) -> dict[str, Any]:
     """Have a command ended, and wait until it has."""
-    await asyncio.to_thread(_row, context, job_id)
+    await _row(context, job_id)
 
     def change(connection: sa.Connection) -> tuple[None, list[Draft]]:
         open_ = (command_jobs.c.job_id == job_id) & command_jobs.c.ended_at.is_(None)
@@ -295,62 +334,17 @@ async def _until_ended(job: _Job, seconds: float, cancel: asyncio.Event | None =
         await asyncio.sleep(0.02)
 
 
-def _row(context: Context, job_id: str) -> Mapping[str, Any]:
-    """Find the row; an agent finds only those of its own workspace."""
-    with context.database.read() as connection:
-        wanted = sa.select(command_jobs).where(command_jobs.c.job_id == job_id)
-        row = connection.execute(wanted).mappings().first()
+async def _row(context: Context, job_id: str) -> Mapping[str, Any]:
+    """Find the row; an agent finds only those of its own workspace. One whose holder is dead is ended here."""
+    row = await asyncio.to_thread(find_job, context.database, job_id)
     stranger = context.call.actor.kind is ActorKind.AGENT
     if row is None or (stranger and row["workspace"] != str(context.root)):
         raise NotFoundError(kind="background command", name=job_id, cure="Take the id of start_command.")
-    return dict(row)
+    if row["ended_at"] is not None or job_id in _jobs or is_held(row, now()):
+        return row
 
+    def close(connection: sa.Connection) -> tuple[int, list[Draft]]:
+        return close_dead_jobs(connection, now(), only=job_id)
 
-def _held(row: Mapping[str, Any]) -> bool:
-    """Whether its holder lives; of one on another machine we only know when it must have ended."""
-    holder = ProcessIdentity.decode(row["holder"])
-    if holder.boot == ProcessIdentity.of(os.getpid(), "").boot:
-        return holder.alive()
-    return bool(now() < row["started_at"] + timedelta(seconds=row["seconds"]) + _LATE)
-
-
-def _facts_of(database: Database, row: Mapping[str, Any]) -> dict[str, Any]:
-    told = _told(database, row)
-    running = row["ended_at"] is None and _held(row)
-    state = row["outcome"] or ("running" if running else "interrupted")
-    end = row["ended_at"] or now()
-    return {
-        "job_id": row["job_id"],
-        "state": state,
-        "running": running,
-        "command": str(told.get("command", "")),
-        "cwd": str(told.get("cwd", ".")),
-        "progress": str(told.get("line", "")),
-        "stdout": str(told.get("stdout", "")),
-        "stderr": str(told.get("stderr", "")),
-        "exit_code": row["exit_code"],
-        "success": state == "completed",
-        "truncated": bool(told.get("truncated", False)),
-        "error": told.get("error"),
-        "started_at": row["started_at"],
-        "ended_at": row["ended_at"],
-        "duration_ms": round((end - row["started_at"]).total_seconds() * 1000, 3),
-    }
-
-
-def _told(database: Database, row: Mapping[str, Any]) -> dict[str, Any]:
-    """What its events say, the later over the earlier."""
-    names = ("command_started", "command_progress", "command_ended")
-    query = (
-        sa.select(events.c.details)
-        .where(events.c.trace_id == row["trace_id"], events.c.event.in_(names))
-        .order_by(events.c.seq.desc())
-        .limit(500)
-    )
-    with database.read() as connection:
-        found = [from_json(text) for text in connection.execute(query).scalars()]
-    whole: dict[str, Any] = {}
-    for details in reversed(found):
-        if details.get("job_id") == row["job_id"]:
-            whole |= details
-    return whole
+    await context.writer.transact_async(close)
+    return await asyncio.to_thread(find_job, context.database, job_id) or row
