@@ -33,6 +33,7 @@ class AskingRun(InstantRun):
                 self._driver.done.append(dict(call))
             else:
                 self._driver.refused.append(dict(call))
+                self._driver.reasons.append(self.answers[str(number)].reason)
         await asyncio.sleep(0)
 
 
@@ -46,6 +47,7 @@ class AskingDriver:
         self.calls = calls or ({"command": "deploy"},)
         self.done: list[dict[str, Any]] = []
         self.refused: list[dict[str, Any]] = []
+        self.reasons: list[str] = []
         self.requests: list[AttemptRequest] = []
 
     @asynccontextmanager

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import json
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
 from proctor.engine.executor import Executor
 from proctor.engine.tasks import NewTask, Task
+from proctor.gate import approvals as gate_approvals
 from proctor.gate.approvals import answer_approval
+from proctor.gate.grants import Scope, list_grants, revoke_grant
+from proctor.gate.humans import Human, user_at_terminal
+from proctor.protocol.errors import UsageError
 from proctor.protocol.states import TaskState
 from proctor.store.tables import approvals, attempts, events
 from tests.engine.asking import AskingDriver
@@ -169,3 +175,118 @@ async def test_cancelling_a_parked_task_takes_its_question_back(house: House) ->
     assert house.tasks.cancel(task.task_id, by="ann").status is TaskState.CANCELLED
     assert [row["status"] for row in questions(house)] == ["void"]
     assert not answer(house, None, approved=True)
+
+
+def ann(house: House) -> Human:
+    """A recognised person."""
+    return user_at_terminal({}, token_file=house.root / "token", name="ann")
+
+
+def grant(house: House, scope: Scope, number: int = 0) -> None:
+    """A person says yes to one question and to its class."""
+    row = questions(house)[number]
+    house.writer.transact(
+        lambda c: gate_approvals.answer(
+            c, row["approval_id"], approved=True, by=ann(house), grant=scope, now=datetime.now(UTC)
+        )
+    )
+
+
+def told(house: House) -> list[str]:
+    """What the trace says was answered without anybody."""
+    found = rows_of(house.database, sa.select(events.c.details).where(events.c.event == "note"))
+    return [json.loads(row["details"]).get("what", "") for row in found]
+
+
+DEPLOYS = ({"command": "deploy staging a"}, {"command": "deploy staging b"}, {"command": "deploy live"})
+
+
+@pytest.mark.parametrize("scope", list(Scope))
+async def test_a_grant_answers_further_questions_of_its_class(house: House, scope: Scope) -> None:
+    """The class of the first covers the second without a question; the third is of another class and asks."""
+    driver, task = ask(house, *DEPLOYS)
+    async with house.running() as executor:
+        await house.until(partial(_as_many, house, 1))
+        assert questions(house)[0]["classes"] == ["command:no-rule:deploy staging"]
+        grant(house, scope)
+        executor.wake()
+        await house.until(partial(_as_many, house, 2))
+        answer(house, executor, False, 1)
+        await house.ended(task.task_id)
+    assert (driver.done, driver.refused) == ([*DEPLOYS[:2]], [DEPLOYS[2]])
+    assert told(house) == ["allowed by grant"]
+
+
+async def test_a_grant_for_a_task_ends_with_it_and_one_forever_is_a_line_that_can_be_revoked(
+    house: House,
+) -> None:
+    """Another task asks again under `task`; under `always` it does not, until the line is taken back."""
+    _, first = ask(house, DEPLOYS[0])
+    async with house.running() as executor:
+        await house.until(partial(_as_many, house, 1))
+        grant(house, Scope.TASK)
+        executor.wake()
+        await house.ended(first.task_id)
+        second = house.tasks.add(NewTask("again", agent="asking"))
+        await house.until(partial(_as_many, house, 2))
+        grant(house, Scope.ALWAYS, 1)
+        executor.wake()
+        third = house.tasks.add(NewTask("once more", agent="asking"))
+        await house.ended(second.task_id, third.task_id)
+        assert len(questions(house)) == 2
+        with house.database.read() as connection:
+            lines = list_grants(connection, datetime.now(UTC))
+        always = next(line for line in lines if line.scope is Scope.ALWAYS)
+        assert "allow command:no-rule:deploy staging always" in always.sentence()
+        house.writer.transact(
+            lambda c: revoke_grant(c, always.grant_id, by=ann(house), now=datetime.now(UTC))
+        )
+        fourth = house.tasks.add(NewTask("after that", agent="asking"))
+        await house.until(partial(_as_many, house, 3))
+        answer(house, executor, True, 2)
+        await house.ended(fourth.task_id)
+
+
+async def test_what_the_policy_denies_is_refused_without_asking_anybody(house: House) -> None:
+    """A command no profile allows gets its no at once, with the rule's reason, in the trace too."""
+    driver, task = ask(house, {"command": "rm -rf /"}, {"path": ".git/hooks/pre-commit"})
+    async with house.running():
+        await house.ended(task.task_id)
+    assert (questions(house), driver.done) == ([], [])
+    assert told(house) == ["denied by policy", "denied by policy"]
+    assert all("the policy forbids it" in reason for reason in driver.reasons)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"command": "git push --force origin main"},
+        {"command": "$TOOL now"},
+        {"command": "deploy `whoami`"},
+        {},
+    ],
+)
+async def test_an_act_that_no_class_describes_can_only_be_answered_itself(
+    house: House, call: dict[str, Any]
+) -> None:
+    """Irreversible, named at run time, or without inputs: a grant for it is refused, a plain yes is not."""
+    _, task = ask(house, call)
+    async with house.running() as executor:
+        await house.until(partial(_as_many, house, 1))
+        if call:
+            assert questions(house)[0]["classes"] == []
+            with pytest.raises(UsageError):
+                grant(house, Scope.ALWAYS)
+        answer(house, executor, True)
+        (ended,) = await house.ended(task.task_id)
+    assert ended.status is TaskState.COMPLETED
+
+
+async def test_the_reason_of_a_no_reaches_the_agent(house: House) -> None:
+    """What the person wrote is what the agent is told."""
+    driver, task = ask(house)
+    async with house.running() as executor:
+        await house.until(partial(_as_many, house, 1))
+        answer(house, executor, approved=False)
+        await house.ended(task.task_id)
+    assert driver.reasons == ["a person said no: because"]

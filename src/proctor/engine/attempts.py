@@ -92,8 +92,8 @@ class Workplaces(Protocol):
 class Questions(Protocol):
     """Who takes an agent's permission request to a person."""
 
-    async def ask(self, claim: Claim, event: AgentEvent) -> bool | None:
-        """True or False when answered in time; None: park the task, the question stays open."""
+    async def ask(self, claim: Claim, event: AgentEvent) -> Answer | None:
+        """The answer when there is one in time; None: park the task, the question stays open."""
         ...
 
     def abandon(self, task_id: str) -> None:
@@ -279,8 +279,7 @@ class Attempts:
         if answer is None:
             await run.interrupt()
             return False
-        request_id = str(event.details.get("request_id", ""))
-        await run.answer(request_id, Answer(allow=answer, reason="" if answer else "a person said no"))
+        await run.answer(str(event.details.get("request_id", "")), answer)
         return True
 
     def _request(self, claim: Claim, agent: Agent, place: Place) -> AttemptRequest:

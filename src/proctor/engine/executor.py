@@ -26,6 +26,7 @@ from proctor.protocol.errors import ProctorError, UnavailableError
 from proctor.protocol.ports import Clock, SystemClock
 from proctor.store.database import Database
 from proctor.store.tables import task_queue
+from proctor.trace.rows import Redacts
 from proctor.trace.writer import TraceWriter
 
 __all__ = ["Executor", "Parts"]
@@ -53,6 +54,8 @@ class Parts:
     census: Callable[[], object] | None = None
     """Keeps the table of agents in step; looks by itself when it is time."""
     plans: Plans | None = None
+    redactor: Redacts | None = None
+    """Takes secrets out of the questions that agents ask."""
 
 
 class Executor:
@@ -69,7 +72,12 @@ class Executor:
         self._desk = PlanDesk(parts.plans, parts.lease) if parts.plans is not None else None
         claims = Claims(parts.writer, parts.lease.executor_id, parts.clock)
         questions = OpenQuestions(
-            parts.database, parts.writer, parts.clock, is_valid=parts.lease.valid, hold_s=parts.hold_s
+            parts.database,
+            parts.writer,
+            parts.clock,
+            is_valid=parts.lease.valid,
+            hold_s=parts.hold_s,
+            redactor=parts.redactor,
         )
         self.attempts = Attempts(
             claims=claims,

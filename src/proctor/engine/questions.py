@@ -1,8 +1,9 @@
 """An agent's question becomes a row that a person answers; nobody's thread waits for long.
 
-The pipe is held for a while (ten minutes by default), then the task is parked: the row stays open for 24 hours, and when
-it is answered the reconciler hands the task out again. An answer given meanwhile is found by looking, not by polling per
-question: one look per executor serves all.
+What the agent wants is weighed like a tool call: a policy that denies answers at once, and so does a grant for its class
+(`gate.grants`). Else the pipe is held for a while (ten minutes by default), then the task is parked: the row stays open for
+24 hours, and when it is answered the reconciler hands the task out again. An answer given meanwhile is found by looking,
+not by polling per question: one look per executor serves all.
 """
 
 from __future__ import annotations
@@ -11,24 +12,29 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
-from proctor.agents.driver import AgentEvent
+from proctor.agents.driver import AgentEvent, Answer
 from proctor.engine.claims import Claim, LostClaimError
 from proctor.engine.patience import patiently
-from proctor.protocol.events import Draft, EventKind, EventStatus
-from proctor.protocol.ids import new_id
+from proctor.gate import approvals as gate_approvals
+from proctor.gate.agent_acts import AgentAct, AgentActs
+from proctor.gate.grants import covering
+from proctor.protocol.events import Draft, EventStatus
 from proctor.protocol.ports import Clock
 from proctor.store.database import Database
-from proctor.store.tables import approvals
+from proctor.store.tables import approvals, attempts
+from proctor.trace.rows import Redacts
 from proctor.trace.writer import TraceWriter
 
-__all__ = ["APPROVAL_HOURS", "HOLD_SECONDS", "OpenQuestions"]
+__all__ = ["HOLD_SECONDS", "OpenQuestions"]
 
-APPROVAL_HOURS = 24
 HOLD_SECONDS = 600.0
+MAX_ACTION = 2000
 
 
 class OpenQuestions:
@@ -42,33 +48,62 @@ class OpenQuestions:
         *,
         is_valid: Callable[[], bool],
         hold_s: float = HOLD_SECONDS,
+        redactor: Redacts | None = None,
     ) -> None:
         self._database = database
         self._writer = writer
         self._clock = clock
         self._hold = hold_s
         self._is_valid = is_valid
+        self._redactor = redactor
+        self._acts = AgentActs()
+        self._scales = ThreadPoolExecutor(
+            1, "questions"
+        )  # one is enough, and keeps one parser and connection
         self._waiting: dict[str, tuple[str, asyncio.Future[bool | None]]] = {}
 
-    async def ask(self, claim: Claim, event: AgentEvent) -> bool | None:
+    async def ask(self, claim: Claim, event: AgentEvent) -> Answer | None:
         """Write the question down, hold the pipe, give the answer or None when it is time to park."""
-        asked = await patiently(lambda: self._writer.transact_async(lambda c: self._ask(c, claim, event)))
-        if isinstance(asked, bool):
+        if brought := await asyncio.to_thread(self._brought, claim, event):
+            answer = await self._held(claim, brought)
+            return None if answer is None else Answer(allow=answer)  # the gate itself uses what was answered
+        act = await asyncio.get_running_loop().run_in_executor(self._scales, self._weigh, claim, event)
+        asked = await patiently(
+            lambda: self._writer.transact_async(lambda c: self._ask(c, claim, event, act))
+        )
+        if isinstance(asked, Answer):
             return asked
-        future: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
-        self._waiting[asked] = claim.task.task_id, future
-        try:
-            answer = await asyncio.wait_for(future, self._hold)
-        except TimeoutError:
-            return None
-        finally:
-            self._waiting.pop(asked, None)
-        if answer is None:
+        if await self._held(claim, asked) is None:
             return None
         # Used here and now: the same call asked again is a new question.
         return await patiently(
             lambda: self._writer.transact_async(lambda c: self._use_answer(c, claim, event))
         )
+
+    async def _held(self, claim: Claim, approval_id: str) -> bool | None:
+        """Wait for the answer to a question as long as the pipe is held; None: it is time to park."""
+        future: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
+        self._waiting[approval_id] = claim.task.task_id, future
+        try:
+            return await asyncio.wait_for(future, self._hold)
+        except TimeoutError:
+            return None
+        finally:
+            self._waiting.pop(approval_id, None)
+
+    def _brought(self, claim: Claim, event: AgentEvent) -> str | None:
+        """The gate's own question, which an agent inside the house brings; never one that an agent merely names."""
+        approval_id = event.details.get("approval_id")
+        if approval_id is None or event.details.get("claimed"):
+            return None
+        query = sa.select(approvals.c.approval_id).where(
+            approvals.c.approval_id == str(approval_id),
+            approvals.c.task_id == claim.task.task_id,
+            approvals.c.content_hash != "",
+        )
+        with self._database.read() as connection:
+            found: str | None = connection.execute(query).scalar()
+            return found
 
     def abandon(self, task_id: str) -> None:
         """Hold the questions of this task no longer, for example because it was cancelled."""
@@ -76,52 +111,96 @@ class OpenQuestions:
             if holder == task_id and not future.done():
                 future.set_result(None)
 
+    def _weigh(self, claim: Claim, event: AgentEvent) -> AgentAct:
+        """What the agent wants to do, by the rules of the user's workspace and where the agent works."""
+        mine = sa.and_(attempts.c.task_id == claim.task.task_id, attempts.c.attempt == claim.attempt)
+        with self._database.read() as connection:
+            place = connection.execute(sa.select(attempts.c.worktree).where(mine)).scalar()
+        home = Path(claim.task.workspace) if claim.task.workspace else None
+        rules = home if home is not None and home.is_dir() else None
+        where = [Path(place)] if place else [home] if home is not None else []
+        return self._acts.weigh(_tool(event), event.details.get("input"), workspace=rules, roots=where)
+
     def _ask(
-        self, connection: sa.Connection, claim: Claim, event: AgentEvent
-    ) -> tuple[bool | str, list[Draft]]:
-        """An answer given while the task was parked, a question that is open already, or a new one."""
+        self, connection: sa.Connection, claim: Claim, event: AgentEvent, act: AgentAct
+    ) -> tuple[Answer | str, list[Draft]]:
+        """An answer given while the task was parked, one by policy or grant, a question that is open, or a new one."""
         if not self._is_valid():
             raise LostClaimError(task_id=claim.task.task_id, attempt=claim.attempt)
         answer, drafts = self._use_answer(connection, claim, event)
         if answer is not None:
             return answer, drafts
+        if act.denied:
+            said = f"the policy forbids it: {act.denied}"
+            return Answer(allow=False, reason=said), [_answered(claim, event, "denied by policy", why=said)]
         same = sa.and_(approvals.c.task_id == claim.task.task_id, approvals.c.bound_to == _call(event))
-        still_open = same, approvals.c.status == "pending", approvals.c.expires_at > self._clock.now()
-        query = sa.select(approvals.c.approval_id).where(*still_open).limit(1)
-        known: str | None = connection.execute(query).scalar()
-        return (known, []) if known is not None else self._insert(connection, claim, event)
-
-    def _insert(self, connection: sa.Connection, claim: Claim, event: AgentEvent) -> tuple[str, list[Draft]]:
-        approval_id = new_id("appr")
-        task, now = claim.task, self._clock.now()
-        tool = event.tool_name or "agent"
-        inputs = dict(event.details.get("input") or {})
-        connection.execute(
-            approvals.insert().values(
-                approval_id=approval_id,
-                trace_id=task.trace_id or task.task_id,
-                session_id=task.session_id,
-                task_id=task.task_id,
-                action=event.text or f"{claim.agent} asks to use {tool}",
-                tool_name=tool,
-                inputs=inputs,
-                risk_level="high",
-                bound_to=_call(event),
-                requested_at=now,
-                expires_at=now + timedelta(hours=APPROVAL_HOURS),
-            )
+        still_open = sa.and_(
+            same, approvals.c.status == "pending", approvals.c.expires_at > self._clock.now()
         )
-        return approval_id, [_asked(claim, approval_id, tool)]
+        if granted := self._granted(connection, claim, event, act):
+            connection.execute(approvals.update().where(still_open).values(status="void"))
+            return Answer(allow=True), [_answered(claim, event, "allowed by grant", grants=granted)]
+        known: str | None = connection.execute(
+            sa.select(approvals.c.approval_id).where(still_open).limit(1)
+        ).scalar()
+        if known is not None:
+            return known, []
+        return gate_approvals.ask(connection, self._question(claim, event, act), self._clock.now())
+
+    def _granted(
+        self, connection: sa.Connection, claim: Claim, event: AgentEvent, act: AgentAct
+    ) -> list[str] | None:
+        task = claim.task
+        runs = [name for name in (task.task_id, task.session_id, task.trace_id) if name]
+        return covering(
+            connection,
+            self._classes(act),
+            tool=_tool(event),
+            run_ids=runs,
+            workspace=task.workspace,
+            now=self._clock.now(),
+        )
+
+    def _question(self, claim: Claim, event: AgentEvent, act: AgentAct) -> gate_approvals.Question:
+        task, tool = claim.task, _tool(event)
+        return gate_approvals.Question(
+            trace_id=task.trace_id or task.task_id,
+            session_id=task.session_id,
+            task_id=task.task_id,
+            attempt=claim.attempt,
+            call_id="",
+            asked_by=claim.agent[:100],
+            tool=tool,
+            action=self._text(event.text or f"{claim.agent} asks to use {tool}")[:MAX_ACTION],
+            inputs=self._value(_inputs(event)),
+            reasoning="",
+            risk=act.risk,
+            consequences=[self._text(line) for line in act.consequences],
+            content_hash="",  # nobody compares the grounds of two agents: equal questions are not answered together
+            bound_to=_call(event),
+            classes=self._classes(act),
+            irreversible=act.irreversible,
+            profile="",
+            workspace=task.workspace,
+        )
+
+    def _classes(self, act: AgentAct) -> list[str]:
+        return [self._text(name) for name in act.classes]
+
+    def _text(self, text: str) -> str:
+        return text if self._redactor is None else self._redactor.text(text)
+
+    def _value(self, value: dict[str, Any]) -> dict[str, Any]:
+        return value if self._redactor is None else dict(self._redactor.value(value))
 
     def _use_answer(
         self, connection: sa.Connection, claim: Claim, event: AgentEvent
-    ) -> tuple[bool | None, list[Draft]]:
+    ) -> tuple[Answer | None, list[Draft]]:
         """A resumed agent asks again what was answered while it was parked: bound to that very call, used once."""
-        content = _call(event)
         query = (
-            sa.select(approvals.c.approval_id, approvals.c.status)
-            .where(approvals.c.task_id == claim.task.task_id, approvals.c.bound_to == content)
-            .where(approvals.c.status.in_(["approved", "rejected"]))
+            sa.select(approvals.c.approval_id, approvals.c.status, approvals.c.answer_reason)
+            .where(approvals.c.task_id == claim.task.task_id, approvals.c.bound_to == _call(event))
+            .where(approvals.c.status.in_(["approved", "rejected"]), approvals.c.used_at.is_(None))
             .order_by(approvals.c.requested_at.desc())
             .limit(1)
         )
@@ -129,8 +208,11 @@ class OpenQuestions:
         if row is None:
             return None, []
         used = approvals.update().where(approvals.c.approval_id == row.approval_id)
-        connection.execute(used.values(bound_to=f"used:{content}"))
-        return row.status == "approved", []
+        connection.execute(used.values(used_at=self._clock.now()))
+        if row.status == "approved":
+            return Answer(allow=True), []
+        why = f"a person said no: {row.answer_reason}" if row.answer_reason else "a person said no"
+        return Answer(allow=False, reason=why), []
 
     async def look(self) -> None:
         """See which of the held questions have been answered; one query for all of them."""
@@ -148,22 +230,36 @@ class OpenQuestions:
             return {row.approval_id: row.status for row in connection.execute(query)}
 
 
-def _asked(claim: Claim, approval_id: str, tool: str) -> Draft:
+def _tool(event: AgentEvent) -> str:
+    return (event.tool_name or "agent")[:100]
+
+
+def _inputs(event: AgentEvent) -> dict[str, Any]:
+    given = event.details.get("input")
+    return dict(given) if isinstance(given, Mapping) else {"input": given} if given else {}
+
+
+def _answered(claim: Claim, event: AgentEvent, what: str, **facts: Any) -> Draft:
+    """An answer that needed nobody, in the trace."""
+    denied = what.startswith("denied")
     return Draft(
         trace_id=claim.task.trace_id or claim.task.task_id,
-        event="approval_requested",
-        kind=EventKind.CANONICAL,
-        status=EventStatus.PENDING,
+        event="note",
+        status=EventStatus.WARNING if denied else EventStatus.SUCCESS,
         task_id=claim.task.task_id,
         attempt=claim.attempt,
         session_id=claim.task.session_id,
-        tool_name=tool,
-        details={"approval_id": approval_id},
+        tool_name=_tool(event),
+        details={"what": what, "input": _inputs(event), **facts},
     )
 
 
 def _call(event: AgentEvent) -> str:
-    """What an answer is bound to: this tool with exactly these inputs."""
-    inputs = dict(event.details.get("input") or {})
-    text = json.dumps([event.tool_name or "agent", inputs], sort_keys=True, default=str)
+    """What an answer is bound to: this tool with exactly these inputs.
+
+    Inputs that came cut are not known whole: such a request is bound to itself alone.
+    """
+    given = event.details.get("input")
+    alone = [] if given is None or isinstance(given, Mapping) else [str(event.details.get("request_id"))]
+    text = json.dumps([event.tool_name or "agent", _inputs(event), *alone], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()

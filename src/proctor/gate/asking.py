@@ -112,7 +112,7 @@ class Asking:
             consequences=[self._redactor.text(line) for line in shown.lines],
             content_hash=entry.content_hash,
             bound_to=bound_to(entry, ask, shown),
-            classes=ask.classes,
+            classes=self._classes(ask),
             irreversible=ask.irreversible,
             profile=entry.profile.name[:50],
             workspace=None if call.rules_from is None else str(call.rules_from),
@@ -145,8 +145,17 @@ class Asking:
         runs = [name for name in (call.task_id, call.session_id, call.trace_id) if name]
         workspace = None if call.rules_from is None else str(call.rules_from)
         return covering(
-            connection, ask.classes, tool=entry.tool.name, run_ids=runs, workspace=workspace, now=now
+            connection,
+            self._classes(ask),
+            tool=entry.tool.name,
+            run_ids=runs,
+            workspace=workspace,
+            now=now,
         )
+
+    def _classes(self, ask: Ask) -> list[str]:
+        """What a grant would be named by; a class may hold words of a command, so secrets are taken out first."""
+        return [self._redactor.text(name) for name in ask.classes]
 
     def use(self, connection: sa.Connection, entry: Entry, leave: Leave, now: datetime) -> None:
         """Spend the answer, or see that the grant still stands."""
