@@ -190,12 +190,14 @@ def test_agents_work_on_a_file_and_their_claims_are_judged(supervised: Path) -> 
     results = [fix["result"] for fix in json.loads(file.read_text())["fixes"]]
     assert [result["status"] for result in results] == ["FIXED", "FIXED", "FAILED"]
     assert all(result["simulated"] for result in results)
+    assert all("last_edit_at" in result and "last_test_run_at" not in result for result in results)
     done = proctor(repo, "fixes", "verify", str(file), "--base", "main", "--json")
     assert [row["verdict"] for row in json.loads(done.stdout)["fixes"]] == [
         "proven",
         "refuted",
         "inconclusive",
     ]
+    assert "ran no test at all" in json.loads(done.stdout)["fixes"][0]["notes"][-1]
     assert git(repo, "status", "--porcelain") == "?? orchestrator/"
 
 

@@ -206,3 +206,18 @@ def test_wrong_places_and_revisions_are_named(trees: Trees, tmp_path: Path) -> N
     for rev in ("nope", "--all", "-h"):
         with pytest.raises(NoCommitError):
             trees.commit(rev)
+
+
+def test_an_edit_in_the_very_moment_of_the_last_commit_is_seen(repo: Path, trees: Trees) -> None:
+    """Same length, same time stamp as the index: only the contents tell, and they are compared."""
+    committed = trees.tree("HEAD")
+    index, file = repo / ".git/index", repo / "src/a.py"
+    moment = 1_600_000_000 * 10**9
+    git(repo, "config", "core.trustctime", "false")  # nobody can set a file's ctime
+    os.utime(file, ns=(moment, moment))
+    git(repo, "update-index", "--refresh")
+    os.utime(index, ns=(moment, moment))
+    assert trees.uncommitted() == committed
+    file.write_text("NEW\r\n")
+    os.utime(file, ns=(moment, moment))
+    assert trees.uncommitted() != committed

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,9 +18,10 @@ from typing import Any
 from proctor.engine.tasks import NewTask, Task, Tasks
 from proctor.proof.answer import no_answer, prompt_for, result_in, with_origin
 from proctor.proof.fixfile import FixDocument, load_fix_file, replace_file, with_result
+from proctor.proof.stale import times_in_trace
 from proctor.protocol.decisions import Severity
 from proctor.protocol.errors import UnavailableError
-from proctor.protocol.events import EventKind
+from proctor.protocol.events import Event, EventKind
 from proctor.protocol.states import TASK, TaskState
 from proctor.store.database import Database
 from proctor.trace.reader import stream
@@ -119,18 +121,21 @@ class FixRun:
             "branch": facts.get("branch"),
             "simulated": bool(facts.get("simulated")),
         }
-        found = result_in(self._messages(task)) if task.status is TaskState.COMPLETED else None
+        found = result_in(_messages(self._said(task))) if task.status is TaskState.COMPLETED else None
+        origin |= times_in_trace(self._said(task)).as_members()
         reason = task.error or f"the task is {task.status.value} and its last words are no result"
         return with_origin(found or no_answer(reason), **origin)
 
-    def _messages(self, task: Task) -> Sequence[str]:
-        texts: list[str] = []
-        for event in stream(self._database, task.trace_id or ""):
-            if event.task_id == task.task_id and event.kind is EventKind.WORKER:
-                text = event.details.get("text")
-                if isinstance(text, str):
-                    texts.append(text)
-        return texts[-MAX_MESSAGES:]
+    def _said(self, task: Task) -> Iterator[Event]:
+        """The agent's own events of this task; a trace may be long, so they are read one by one."""
+        events = stream(self._database, task.trace_id or "")
+        return (event for event in events if event.task_id == task.task_id and event.kind is EventKind.WORKER)
+
+
+def _messages(events: Iterator[Event]) -> Sequence[str]:
+    """What the agent itself said last."""
+    said = (event.details.get("text") for event in events)
+    return list(deque((text for text in said if isinstance(text, str)), maxlen=MAX_MESSAGES))
 
 
 def _place(document: FixDocument, fix_id: str) -> int | None:

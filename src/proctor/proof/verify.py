@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from proctor.proof.canary import plant
@@ -22,6 +23,7 @@ from proctor.proof.judgement import Judgement, Word
 from proctor.proof.legs import Leg, Legs
 from proctor.proof.results import Context, Reason
 from proctor.proof.schema import Fix, Result
+from proctor.proof.stale import TestTimes, claimed_times
 from proctor.proof.subject import Subject, change_between, judges_in, parts_of
 from proctor.proof.symbols import added_symbols
 from proctor.proof.verdicts import Facts, Suite, judge
@@ -184,7 +186,19 @@ class FixVerifier:
             tells_nothing=proves_nothing(result.verification_command) or "",
         )
         notes = [own.problem] if own.problem and result.claims_change else []
+        if result.claims_change and (said := self._times(fix, result).sentence):
+            notes.append(said)
         return _Case(fix, result, own, claims, facts, notes=notes)
+
+    def _times(self, fix: Fix, result: Result) -> TestTimes:
+        """When it was edited and tested, as far as that can be known.
+
+        A commit's time is none of an edit: one tests first and commits then. A file that is not committed tells it.
+        """
+        place = self._trees.root / fix.path
+        there = not self._subject.committed and own_commit(fix) is None and place.is_file()
+        edited = datetime.fromtimestamp(place.stat().st_mtime, UTC) if there else None
+        return claimed_times(result.model_extra, edited=edited)
 
     async def _settle_doubts(self, case: _Case) -> None:
         """Doubts about edited tests and judges are settled when the command passes with them as they were."""

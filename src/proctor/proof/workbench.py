@@ -26,6 +26,7 @@ from proctor.proof.prove import ASKED, Prover
 from proctor.proof.results import Context
 from proctor.proof.runner import PermitSource, Runner
 from proctor.proof.settings import commands_for, proof_settings
+from proctor.proof.stale import stale_files
 from proctor.proof.subject import Subject, as_text, change_between, find_subject
 from proctor.proof.surroundings import surroundings_of
 from proctor.proof.symbols import added_symbols
@@ -100,6 +101,8 @@ class Workbench:
         paths = [file.path for file in change.diff.files]
         commands = commands_for(paths, self.proof, self.test_commands())
         findings = await asyncio.to_thread(self._findings, subject, change, commands)
+        if not subject.committed:
+            findings = (*findings, *await asyncio.to_thread(stale_files, self.trees.root, paths))
         self._estimate(commands)
         prover = Prover(self._legs(change), self.proof, trace_lines=self._trace_lines)
         found = await prover.prove(subject, change, guess.kind, guess.reason, commands, findings)

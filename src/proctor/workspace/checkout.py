@@ -183,7 +183,7 @@ class CheckoutPool:
         """Give the checkout a git directory of its own: commit, tags and branches, borrowed objects."""
         shown = place / "files" / ".git"
         _git_directory(shown, self._settings, self._alternates)
-        shutil.copyfile(place / "git" / "index", shown / "index")
+        shutil.copy2(place / "git" / "index", shown / "index")
         (shown / "packed-refs").write_text(self._refs + "\n", errors="surrogateescape")
         (shown / "HEAD").write_text(f"{head}\n")
 

@@ -111,7 +111,8 @@ class Trees:
         with self._temporary_index() as env:
             index = Path(env["GIT_INDEX_FILE"])
             if self._index.exists():
-                shutil.copyfile(self._index, index)
+                # With its time: git compares contents only of files that are not older than the index.
+                shutil.copy2(self._index, index)
             if not staged:
                 self.git("add", "--all", env=env)
             return self.git("write-tree", env=env)

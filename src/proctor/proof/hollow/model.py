@@ -33,6 +33,7 @@ class HollowKind(StrEnum):
     HARD_CODED = "hard-coded"
     KNOWS_IT_IS_TESTED = "knows it is tested"
     SNAPSHOT_REPLACED = "snapshot replaced"
+    TEST_RUN_STALE = "test run older than edit"
     UNREAD = "unread"
 
 
