@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BOMB", "CHAIN", "DAEMONS", "HOG", "SPIN", "STUBBORN"]
+__all__ = ["BOMB", "CHAIN", "DAEMONS", "EATER", "HOG", "SPIN", "SPINNER", "STUBBORN"]
 
 # A child, a grandchild, a daemon after two forks and setsid, and one with a cleared environment and closed files.
 DAEMONS = """
@@ -82,4 +82,21 @@ end = time.monotonic() + 3
 os.fork()
 while time.monotonic() < end:
     pass
+"""
+
+# What a daemon does whose parent sleeps: eat 180 MB page by page.
+EATER = """
+    held = bytearray(180 << 20)
+    for i in range(0, len(held), 4096):
+        held[i] = 1
+time.sleep(20)
+"""
+
+# What a daemon does whose parent sleeps: spin for three seconds.
+SPINNER = """
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        pass
+    os._exit(0)
+time.sleep(3)
 """

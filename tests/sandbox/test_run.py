@@ -70,7 +70,15 @@ def test_the_best_level_is_chosen() -> None:
 def test_the_doctor_gives_a_reason_and_a_cure_for_each_failure() -> None:
     """Every row that fails says why and what to do."""
     bad = probe.Probe(
-        "linux", Level.LIMITS, None, "bwrap is not installed", 0, "no Landlock", True, "no cgroup v2 tree"
+        "linux",
+        Level.LIMITS,
+        None,
+        "bwrap is not installed",
+        0,
+        "no Landlock",
+        True,
+        "no cgroup v2 tree",
+        "no bwrap",
     )
     for found in (bad, probe.probe()):
         for check in probe.describe(found):

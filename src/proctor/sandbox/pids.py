@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["PidsGroup"]
+__all__ = ["PidsGroup", "places"]
 
 _NAME = "proctor-keeper-"
 _THREADS = 4  # threads count here, processes in the limit
@@ -35,7 +35,7 @@ class PidsGroup:
     @classmethod
     def make(cls) -> PidsGroup | None:
         """Make one where the tree of groups is ours to write; None elsewhere."""
-        for parent in _places():
+        for parent in places():
             _sweep(parent)
             try:
                 return cls(parent)
@@ -73,7 +73,7 @@ def _read(path: str) -> str:
         return ""
 
 
-def _places() -> list[str]:
+def places() -> list[str]:
     """Groups in which we may try to make one, the nearest first."""
     own = [line.split(":", 2) for line in _read("/proc/self/cgroup").splitlines()]
     unified = next((path for number, names, path in own if number == "0" and not names), None)

@@ -38,6 +38,11 @@ _DIRECTORIES = (
     "/home/linuxbrew/.linuxbrew/bin",
 )
 _SECONDS = 15
+_HELD = {
+    "cgroup": "held by the kernel (cgroup pids)",
+    "rlimit": "held by the kernel at level 3 (RLIMIT_NPROC); below, watched forty times a second",
+    "polled": "watched forty times a second, not held by the kernel",
+}
 _ROOT = str(Path(__file__).resolve().parents[2])
 _TRIAL = """
 import os, socket, sys
@@ -75,6 +80,9 @@ class Probe:
     landlock_reason: str
     pidfd: bool
     cgroup_reason: str
+    by_host_reason: str = ""
+    processes: str = "polled"
+    """Who keeps the number of processes: cgroup, rlimit (not for root) or polled."""
 
 
 @functools.cache
@@ -203,7 +211,17 @@ def probe() -> Probe:
         landlock_reason=landlock_reason,
         pidfd=_pidfd(),
         cgroup_reason=_cgroup(),
+        by_host_reason=by_host(),
+        processes=_processes(),
     )
+
+
+def _processes() -> str:
+    from proctor.sandbox.pids import places
+
+    if sys.platform == "linux" and places():
+        return "cgroup"
+    return "rlimit" if os.geteuid() != 0 and not bubblewrap()[1] else "polled"
 
 
 def _pidfd() -> bool:
@@ -258,6 +276,18 @@ def describe(found: Probe) -> list[Check]:
                 "Optional: run Proctor in a systemd user session; until then limits are polled.",
             ),
         ),
+        Check(
+            "sandbox: network by host",
+            not found.by_host_reason,
+            found.by_host_reason or "a list of hosts is held by a proxy in a network of its own",
+            _if(found.by_host_reason, "Optional: level 3 and user namespaces; until then hosts are refused."),
+        ),
+        Check(
+            "sandbox: processes",
+            found.processes != "polled",
+            _HELD[found.processes],
+            _if(found.processes == "polled", "Optional: a writable cgroup with the pids controller."),
+        ),
         Check("sandbox: pidfd", found.pidfd, "works" if found.pidfd else "the kernel has none", ""),
     ]
 
@@ -266,5 +296,5 @@ def _words(bwrap: Bubblewrap | None) -> str:
     return bwrap.path if bwrap is not None else ""
 
 
-def _if(condition: str, text: str) -> str:
+def _if(condition: object, text: str) -> str:
     return text if condition else ""
