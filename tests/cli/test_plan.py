@@ -71,6 +71,26 @@ def test_plan_runs_in_the_supervisor_and_says_what_came_of_it(project: Path) -> 
 
 
 @pytest.mark.slow
+def test_a_file_stands_for_the_plan_it_was_last_run_as(project: Path) -> None:
+    """show and resume take the file, with and without an id in it; a changed file is another plan."""
+    (project / "plan.toml").write_text(FILE.format(profile="technical"))
+    parked = _json(_run(project, "plan", "run", "plan.toml", "--profile", "enterprise", "--json"))
+    assert _json(_run(project, "plan", "show", "plan.toml", "--json"))["plan_id"] == parked["plan_id"]
+    again = _run(project, "plan", "resume", "plan.toml", "--json")
+    assert (again.returncode, _json(again)["plan_id"]) == (3, parked["plan_id"])
+    assert _json(_run(project, "plan", "cancel", "plan.toml", "--json"))["stage"] == "cancelled"
+    named = FILE.format(profile="technical").replace("goal =", 'plan_id = "plan_mine"\ngoal =')
+    (project / "named.toml").write_text(named)
+    assert _run(project, "plan", "show", "named.toml").returncode == 4
+    assert _run(project, "plan", "run", "named.toml", "--json").returncode == 0
+    assert _json(_run(project, "plan", "show", "named.toml", "--json"))["plan_id"] == "plan_mine"
+    (project / "plan.toml").write_text(FILE.format(profile="technical").replace("note.txt", "other.txt"))
+    never = _run(project, "plan", "show", "plan.toml")
+    assert never.returncode == 4
+    assert "proctor plan run plan.toml" in never.stderr
+
+
+@pytest.mark.slow
 def test_plan_waits_for_a_person_and_goes_on_by_itself(project: Path) -> None:
     """Exit code 3 and nothing written; the yes alone lets the supervisor finish it."""
     (project / "plan.toml").write_text(FILE.format(profile="technical"))

@@ -17,6 +17,7 @@ from proctor.protocol.failures import RETRIES, ErrorPropagation
 from proctor.store.database import Database
 from tests.engine.plan_world import PlanWorld, step
 from tests.layers.tree import ROOT
+from tests.support.console import console_blocks, reader, run_block
 
 PAGE = (ROOT / "docs" / "explain" / "plans.md").read_text()
 
@@ -44,6 +45,36 @@ async def test_plan_files_of_the_page_run(tmp_path: Path, language: str, name: s
     assert len(result.results) == steps
     assert [one["simulated"] for one in result.results] == [False, False, True][:steps]
     assert (workspace / "SUMMARY.md").exists() is (language == "toml")
+
+
+@pytest.mark.slow
+def test_commands_of_the_page_run(tmp_path: Path) -> None:
+    """As a reader types them, in a project with the page's own file; what the page shows comes."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "proctor.toml").write_text("")
+    (project / "README.md").write_text("# A project\n")
+    (project / "plan.toml").write_text(_block("toml"))
+    env = reader(tmp_path)
+    (block,) = console_blocks(ROOT / "docs" / "explain" / "plans.md")
+    try:
+        run_block(block, project, env)
+    finally:
+        subprocess.run(
+            ["bash", "-c", "proctor supervisor stop"], cwd=project, env=env, check=False, timeout=60
+        )
+    assert (project / "SUMMARY.md").read_text() == "A project.\n"
+
+
+def test_page_has_no_example_that_nobody_runs() -> None:
+    """Every fenced block is one of those above."""
+    assert sorted(re.findall(r"^```(\w*)$", PAGE, re.MULTILINE)) == [
+        *[""] * 4,
+        "console",
+        "json",
+        "python",
+        "toml",
+    ]
 
 
 def test_python_of_the_page_runs(tmp_path: Path) -> None:

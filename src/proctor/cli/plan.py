@@ -57,27 +57,29 @@ def _submit(app: App, wanted: Any) -> PlanRow:
 
 
 @plan.command("resume")
-@click.argument("name", metavar="ID")
+@click.argument("name", metavar="FILE_OR_ID")
 @wait_option
 @json_option
 def resume(name: str, no_wait: bool, as_json: bool) -> int:
     """Go on with a plan: a failed one tries again what failed, one whose question expired asks anew."""
     import getpass
 
-    return _with_app(
-        lambda app: _handed(app, lambda: app.plans.resume(name, by=getpass.getuser()), as_json, no_wait)
-    )
+    def act(app: App) -> int:
+        plan_id = _named(app, name).plan_id
+        return _handed(app, lambda: app.plans.resume(plan_id, by=getpass.getuser()), as_json, no_wait)
+
+    return _with_app(act)
 
 
 @plan.command("cancel")
-@click.argument("name", metavar="ID")
+@click.argument("name", metavar="FILE_OR_ID")
 @json_option
 def cancel(name: str, as_json: bool) -> int:
     """Cancel a plan; the call that runs is asked to end, no other begins."""
     import getpass
 
     def act(app: App) -> int:
-        row = app.plans.cancel(name, by=getpass.getuser())
+        row = app.plans.cancel(_named(app, name).plan_id, by=getpass.getuser())
         if row.cancel_requested:
             from proctor.engine.client import ensure
 
@@ -88,11 +90,14 @@ def cancel(name: str, as_json: bool) -> int:
 
 
 @plan.command("show")
-@click.argument("name", metavar="ID")
+@click.argument("name", metavar="FILE_OR_ID")
 @json_option
 def show(name: str, as_json: bool) -> int:
-    """Show how a plan stands: each step, what failed and why, budget and questions."""
-    return _with_app(lambda app: _show(app, app.plans.get(name).plan_id, as_json, code=0))
+    """Show how a plan stands: each step, what failed and why, budget and questions.
+
+    A FILE stands for the plan it was last run as.
+    """
+    return _with_app(lambda app: _show(app, _named(app, name).plan_id, as_json, code=0))
 
 
 @plan.command("list")
@@ -126,6 +131,26 @@ def _with_app(act: Callable[[App], int]) -> int:
         return act(app)
     finally:
         app.close()
+
+
+def _named(app: App, name: str) -> PlanRow:
+    """A plan by its id, a unique beginning of it, or the file it was last run from."""
+    from proctor.engine.plan_file import read_plan_file
+    from proctor.protocol.errors import NotFoundError
+
+    if not Path(name).is_file():
+        return app.plans.get(name)
+    file = read_plan_file(Path(name))
+    found = app.plans.of_file(
+        file.plan(), given_id=file.plan_id is not None, workspace=app.settings.workspace
+    )
+    if found is None:
+        raise NotFoundError(
+            kind="plan of the file",
+            name=name,
+            cure=f"As it stands it was never run: `proctor plan run {name}`.",
+        )
+    return found
 
 
 def _handed(app: App, put: Callable[[], PlanRow], as_json: bool, no_wait: bool) -> int:

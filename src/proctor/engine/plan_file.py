@@ -20,7 +20,7 @@ from proctor.protocol.limits import Limits
 from proctor.protocol.plans import DEFAULT_PROFILE, MAX_STEPS, Plan, PlanStep
 from proctor.protocol.tools import SideEffect
 
-__all__ = ["BudgetEntry", "PlanFile", "StepEntry", "read_plan"]
+__all__ = ["BudgetEntry", "PlanFile", "StepEntry", "read_plan", "read_plan_file"]
 
 MAX_BYTES: Final = 4_000_000
 _MOST_ERRORS: Final = 5
@@ -118,13 +118,18 @@ class PlanFile(_Strict):
 
 def read_plan(path: Path, *, profile: str | None = None) -> Plan:
     """Read a plan file; `.toml` is TOML, everything else JSON."""
+    return read_plan_file(path).plan(profile=profile)
+
+
+def read_plan_file(path: Path) -> PlanFile:
+    """Read a plan file as it stands."""
     text = _text(path)
     try:
         values = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except (tomllib.TOMLDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise UsageError(message=f"{path} cannot be read: {error}.") from None
     try:
-        return PlanFile.model_validate(values).plan(profile=profile)
+        return PlanFile.model_validate(values)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False, include_context=False)
         lines = [

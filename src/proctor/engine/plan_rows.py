@@ -32,6 +32,7 @@ __all__ = [
     "draft",
     "end",
     "find_plan",
+    "find_same",
     "give_back",
     "insert_plan",
     "load",
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 MAX_TEXT: Final = 4000
+MOST_ALIKE: Final = 1000
 ENDINGS: Final = {
     PlanState.COMPLETED: ("plan_completed", EventStatus.SUCCESS),
     PlanState.FAILED: ("plan_failed", EventStatus.ERROR),
@@ -304,6 +306,20 @@ def find_plan(connection: sa.Connection, name: str) -> str:
         return str(found[0])
     cure = "More than one begins so; give more of it." if found else "`proctor plan list` names them."
     raise NotFoundError(kind="plan", name=name[:80], cure=cure)
+
+
+def find_same(connection: sa.Connection, plan: Plan, workspace: str | None) -> str | None:
+    """The newest plan of the same content, under whatever profile it was run."""
+    query = plans.select().where(plans.c.goal == plan.goal, _at(workspace))
+    query = query.order_by(plans.c.created_at.desc(), plans.c.plan_id.desc()).limit(MOST_ALIKE)
+    for row in connection.execute(query).mappings():
+        if row["content_hash"] == _digest(replace(plan, profile=row["profile"]), workspace):
+            return str(row["plan_id"])
+    return None
+
+
+def _at(workspace: str | None) -> sa.ColumnElement[bool]:
+    return plans.c.workspace.is_(None) if workspace is None else plans.c.workspace == workspace
 
 
 def load(connection: sa.Connection, plan_id: str) -> tuple[PlanRow, list[StepRow]]:

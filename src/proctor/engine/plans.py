@@ -23,7 +23,7 @@ from proctor.engine.plan_run import Doors, PlanRun, Waits
 from proctor.gate.holder import is_gone, this_process
 from proctor.gate.limits import tighter
 from proctor.gate.profiles import find_profile, limits_of_settings
-from proctor.protocol.errors import RefusedError
+from proctor.protocol.errors import NotFoundError, RefusedError
 from proctor.protocol.events import ActorKind, Draft
 from proctor.protocol.ids import new_id
 from proctor.protocol.limits import Allowance, Limits
@@ -179,6 +179,19 @@ class Plans:
         with self.database.read() as connection:
             row, _ = plan_rows.load(connection, plan_rows.find_plan(connection, name))
         return row
+
+    def of_file(self, plan: Plan, *, given_id: bool, workspace: Path | None) -> PlanRow | None:
+        """The plan that a file was run as: by its own id, else the newest of the same content."""
+        place = None if workspace is None else str(workspace)
+        with self.database.read() as connection:
+            name = plan.plan_id if given_id else plan_rows.find_same(connection, plan, place)
+        if name is None:
+            return None
+        try:
+            row = self.get(name)
+        except NotFoundError:
+            return None
+        return row if row.plan_id == name else None
 
     def list(self, *, limit: int = 50) -> Sequence[PlanRow]:
         """The newest plans first."""
