@@ -218,6 +218,7 @@ class App:
                 desk=book.desk,
                 census=Census(self.database, book),
                 plans=self.plans,
+                chats=self.chats,
                 redactor=self.redactor,
             )
         )

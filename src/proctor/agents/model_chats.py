@@ -24,7 +24,7 @@ from proctor.protocol.events import ActorKind, Draft, EventStatus
 from proctor.protocol.ids import new_id
 from proctor.store.tables import chats
 
-__all__ = ["DEFAULT_AGENT", "Chats", "House", "Watch"]
+__all__ = ["DEFAULT_AGENT", "MESSAGE_CAP", "Chats", "House", "Watch"]
 
 DEFAULT_AGENT: Final = "SOLACE"
 MESSAGE_CAP: Final = 200_000
@@ -124,8 +124,8 @@ class Chats:
     async def say(self, chat_id: str, message: str, watch: Watch | None = None) -> TurnEnd:
         """Say something and get the answer; refused while the chat waits for a person or answers somebody else."""
         text = message.strip()
-        if not text or len(text) > MESSAGE_CAP:
-            raise UsageError(message=f"A message has 1 to {MESSAGE_CAP} characters.")
+        if not text or len(text) > MESSAGE_CAP or "\0" in text:
+            raise UsageError(message=f"A message has 1 to {MESSAGE_CAP} characters, none of them NUL.")
         return await self._turn(chat_id, text, watch or Watch(), force=False)
 
     async def go_on(self, chat_id: str, watch: Watch | None = None, *, force: bool = False) -> TurnEnd:

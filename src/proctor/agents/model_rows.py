@@ -163,7 +163,8 @@ def claim(
     if stood == "running" and not force:
         raise ChatBusyError(chat_id=chat.chat_id)
     if stood == "parked" and new_turn:
-        raise ChatWaitsError(chat_id=chat.chat_id, approvals=", ".join(chat.waiting_for))
+        told = ", ".join(chat.waiting_for) or "given, and not yet used"
+        raise ChatWaitsError(chat_id=chat.chat_id, approvals=told)
     if new_turn and chat.messages >= MOST_MESSAGES:
         raise UsageError(message=f"Chat {chat.chat_id} has {chat.messages} messages; open a new one.")
     same = sa.and_(

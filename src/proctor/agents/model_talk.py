@@ -81,6 +81,8 @@ class Watch:
     listen: ListenFn = nobody_listens
     ask: AskFn = nobody_answers
     seconds: float = TURN_SECONDS
+    supervised: bool = False
+    """Run by an executor: when that one leaves, the turn is not cancelled but waits for the next one."""
     template: Call | None = None
     """For a task's attempt: where and as whom it acts; a chat knows that itself."""
 
@@ -294,8 +296,9 @@ class Talk:
 
     async def _finish(self, end: TurnEnd) -> TurnEnd:
         now = self._house.clock.now()
-        parked = end.outcome is TurnOutcome.PARKED
-        stopped = end.outcome in {TurnOutcome.CANCELLED, TurnOutcome.TIMED_OUT}
+        left = end.outcome is TurnOutcome.CANCELLED and self._watch.supervised
+        parked = end.outcome is TurnOutcome.PARKED or left
+        stopped = end.outcome in {TurnOutcome.CANCELLED, TurnOutcome.TIMED_OUT} and not left
         if stopped and self._chat.task_id is None:
             past.close_open(self._history, "stopped before its end; whether it took effect is not known")
 
@@ -309,6 +312,8 @@ class Talk:
                 waiting_for=list(end.waiting_for),
                 outcome=end.outcome.value,
             )
+            if left:
+                return None, []
             if not end.ok:
                 note = {"role": "note", "text": self._house.redactor.text(end.text), **self._mark()}
                 rows.add_messages(connection, self._chat.chat_id, self._chat.turn, [note], now)

@@ -119,16 +119,20 @@ def _tell_supervisor(app: App, done: Sequence[Answered]) -> None:
     import sqlalchemy as sa
 
     from proctor.engine import client
-    from proctor.store.tables import approvals, task_queue
+    from proctor.store.tables import approvals, chats, task_queue
 
     ids = [name for one in done for name in (one.approval_id, *one.equal)]
     parked = sa.select(task_queue.c.task_id).where(
         task_queue.c.status == "awaiting_approval",
         task_queue.c.task_id.in_(sa.select(approvals.c.task_id).where(approvals.c.approval_id.in_(ids))),
     )
+    talks = sa.select(chats.c.chat_id).where(
+        chats.c.state == "parked",
+        chats.c.trace_id.in_(sa.select(approvals.c.trace_id).where(approvals.c.approval_id.in_(ids))),
+    )
     with app.database.read() as connection:
-        waits = connection.execute(parked.limit(1)).first() is not None
-    if waits:
+        waits = [connection.execute(query.limit(1)).first() for query in (parked, talks)]
+    if any(waits):
         client.ensure(app.settings)
     else:
         client.wake(app.settings.paths)

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 import sqlalchemy as sa
 from loguru import logger
 
+from proctor.agents.model_chats import Chats
 from proctor.engine.attempts import AgentBook, Attempts, Workplaces
+from proctor.engine.chat_desk import ChatDesk
 from proctor.engine.claims import Claims
 from proctor.engine.dispatch import Desk
 from proctor.engine.liveness import Lease, LeaseKeeper
@@ -54,6 +56,7 @@ class Parts:
     census: Callable[[], object] | None = None
     """Keeps the table of agents in step; looks by itself when it is time."""
     plans: Plans | None = None
+    chats: Chats | None = None
     redactor: Redacts | None = None
     """Takes secrets out of the questions that agents ask."""
 
@@ -70,6 +73,7 @@ class Executor:
         self._ready = asyncio.Event()
         self.lost = False
         self._desk = PlanDesk(parts.plans, parts.lease) if parts.plans is not None else None
+        self._talks = ChatDesk(parts.chats, parts.database) if parts.chats is not None else None
         claims = Claims(parts.writer, parts.lease.executor_id, parts.clock)
         questions = OpenQuestions(
             parts.database,
@@ -120,15 +124,17 @@ class Executor:
     def wake(self) -> None:
         """Something may have changed: look now."""
         self._wake.set()
-        if self._desk is not None:
-            self._desk.wake()
+        for desk in (self._desk, self._talks):
+            if desk is not None:
+                desk.wake()
 
     def stop(self) -> None:
         """End in order; what runs is stopped and taken over by the next executor."""
         self._stop.set()
         self._wake.set()
-        if self._desk is not None:
-            self._desk.stop()
+        for desk in (self._desk, self._talks):
+            if desk is not None:
+                desk.stop()
 
     def _attempt_ended(self) -> None:
         self._full = True
@@ -146,8 +152,9 @@ class Executor:
                 self._ready.set()
                 async with asyncio.TaskGroup() as group:
                     census = group.create_task(self._keep_census())
-                    if self._desk is not None:
-                        group.create_task(self._desk.run())
+                    for desk in (self._desk, self._talks):
+                        if desk is not None:
+                            group.create_task(desk.run())
                     await self._look_again_and_again()
                     census.cancel()
             finally:
@@ -215,6 +222,7 @@ class Executor:
         def look() -> bool:
             with self._parts.database.read() as connection:
                 found = connection.execute(query).first()
-            return found is None and (self._desk is None or not self._desk.waits())
+            desks = [desk for desk in (self._desk, self._talks) if desk is not None]
+            return found is None and not any(desk.waits() for desk in desks)
 
         return await asyncio.to_thread(look)
