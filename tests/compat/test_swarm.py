@@ -179,6 +179,21 @@ def test_chat_uses_tools_through_the_gate_and_tells_each(project: Path, home: Pa
     assert len(lines) == 3
 
 
+def test_item_8_broken_arguments_go_back_to_the_model(project: Path, home: Path) -> None:
+    """The origin's chat ended at arguments that are no JSON; here the model hears it and answers."""
+    with ModelServer() as model:
+        (project / "proctor.toml").write_text(
+            f'[agents.SOLACE]\ndriver = "model"\n[agents.SOLACE.api]\nbase_url = "{model.url}/v1"\n'
+        )
+        broken = {"call": {"name": "read_file", "raw": "{not json"}}
+        steps = json.dumps({"steps": [broken, {"text": "I got it wrong."}]})
+        done = _chat(project, home, f"Read. FAKE:{steps}", OPENAI_API_KEY="sk-test")
+        heard = json.dumps([body for _, body in model.requests])
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == "I got it wrong."
+    assert "JSON" in heard
+
+
 def test_chat_without_a_key_says_which_one(project: Path, home: Path) -> None:
     """A sentence with the variable's name, and nobody is asked."""
     (project / "proctor.toml").write_text("")
