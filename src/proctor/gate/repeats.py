@@ -21,6 +21,7 @@ from proctor.gate.approvals import LIFE
 from proctor.gate.calls import content_hash
 from proctor.gate.gate import Tools
 from proctor.gate.profiles import find_profile
+from proctor.protocol.ids import CallId
 from proctor.protocol.ports import Clock, SystemClock
 from proctor.protocol.tools import Call, CallState, SideEffect, Tool
 from proctor.store.database import Database
@@ -40,13 +41,14 @@ class Earlier:
     """The call that is made again."""
 
     key: str
+    call_id: str
     trace_id: str
     lapsed: str = ""
     """The question that nobody answered in time, if that is why it is still open."""
 
     def again(self, call: Call) -> Call:
-        """The new call as that one: under its key, in its trace."""
-        return replace(call, idempotency_key=self.key, trace_id=self.trace_id)
+        """The new call as that one: under its key and name, in its trace."""
+        return replace(call, idempotency_key=self.key, call_id=CallId(self.call_id), trace_id=self.trace_id)
 
 
 class Repeats:
@@ -76,7 +78,8 @@ class Repeats:
             row = _last(connection, call, tool, content, now)
             if row is None or not _same(connection, row, tool, now):
                 return None
-            return Earlier(row["idempotency_key"], row["trace_id"], _lapsed(connection, row, now))
+            lapsed = _lapsed(connection, row, now)
+            return Earlier(row["idempotency_key"], row["call_id"], row["trace_id"], lapsed)
 
 
 def _last(
