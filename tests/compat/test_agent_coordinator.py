@@ -14,7 +14,7 @@ import pytest
 from proctor.compat.agent_coordinator import AGENTS, AgentCoordinator
 from proctor.compat.connection import ReadOnlyError
 from proctor.compat.house import House
-from proctor.compat.queue import NotByHandError
+from proctor.compat.queue import AgentOfflineError, NotByHandError
 from proctor.engine.tasks import NewTask
 from proctor.protocol.errors import ConfigError, NotFoundError, UsageError
 from proctor.trace.reader import stream
@@ -132,6 +132,15 @@ def test_item_14_missing_keys_disable_one_agent_each(users: House, project: Path
     assert not found["SOLACE"]["available"]
     assert "OPENAI_API_KEY" in found["SOLACE"]["message"]
     assert "ANTHROPIC_API_KEY" in found["FORGE"]["message"]
+
+
+def test_agent_that_cannot_work_keeps_nobody_waiting(users: House, project: Path) -> None:
+    """It is said at once, with the key to set, and no task is left behind."""
+    (project / "proctor.toml").write_text("")
+    coordinator = AgentCoordinator(house=users, workspace=project)
+    with pytest.raises(AgentOfflineError, match="OPENAI_API_KEY"):
+        coordinator.execute_with_solace({"description": "x"})
+    assert coordinator.get_pending_tasks() == []
 
 
 def test_item_16_status_is_a_fact_and_not_written_by_hand(

@@ -30,7 +30,7 @@ from proctor.protocol.states import TASK, TaskState
 from proctor.store.glance import glance
 from proctor.store.tables import task_history, task_queue
 
-__all__ = ["NotByHandError", "Queue"]
+__all__ = ["AgentOfflineError", "NotByHandError", "Queue"]
 
 BATCH: Final = 10
 LOOK_SECONDS: Final = 0.2
@@ -43,6 +43,12 @@ class NotByHandError(RefusedError):
     """Refused: {what} is {found!r}, and {wanted!r} is a fact that nobody writes down. {cure}"""
 
     code = "not_by_hand"
+
+
+class AgentOfflineError(RefusedError):
+    """Refused: {name} cannot work now ({reason}). {cure}"""
+
+    code = "agent_offline"
 
 
 class Queue:
@@ -153,7 +159,7 @@ class Queue:
         """Find the task or put it in, and say who is to do it."""
         tasks = self._house.app.tasks
         known = task if isinstance(task, str) else task.get("task_id")
-        name = None if agent is None else self.agent(agent).name
+        name = None if agent is None else self._able(agent)
         if known is None:
             assert not isinstance(task, str)
             return tasks.add(self._new(task, name))
@@ -164,6 +170,13 @@ class Queue:
                 lambda connection: assign_task(connection, found.task_id, name, by=by)
             )
         return tasks.get(found.task_id)
+
+    def _able(self, agent: str) -> str:
+        """The agent's name; one that cannot begin would keep its caller waiting for nothing."""
+        fact = self.agent(agent)
+        if not fact.online:
+            raise AgentOfflineError(name=fact.name, reason=fact.reason.rstrip("."), cure=fact.cure)
+        return fact.name
 
     def _new(self, task: Mapping[str, Any], agent: str | None) -> NewTask:
         return NewTask(

@@ -21,15 +21,16 @@ from proctor.config import load_settings
 from proctor.engine.agent_facts import AgentFact, agent_facts
 from proctor.engine.book import SettingsBook
 from proctor.engine.by_hand import assign_task, give_up_task
-from proctor.engine.tasks import NewTask, Task
+from proctor.engine.seed_rows import task_row
+from proctor.engine.tasks import NewTask
 from proctor.protocol.errors import NotFoundError, RefusedError
-from proctor.protocol.states import TaskState, translate
+from proctor.protocol.states import TaskState
 from proctor.server.answers import REFUSALS, json_response
 from proctor.server.front import Front, Place
 from proctor.store.glance import glance
 from proctor.store.tables import attempts, repo_file_cache
 
-__all__ = ["Agents", "TaskIn", "router", "task_row"]
+__all__ = ["Agents", "TaskIn", "router"]
 
 SEED_AGENT: Final = "SOLACE"
 MOST: Final = 1000
@@ -98,33 +99,6 @@ def agent_row(fact: AgentFact) -> dict[str, Any]:
         "last_active_at": fact.last_active_at,
         "simulated": fact.simulated,
         "message": f"{fact.reason}. {fact.cure}".strip() if not fact.online else fact.reason,
-    }
-
-
-def task_row(task: Task) -> dict[str, Any]:
-    """A task in the words of the seeds' table."""
-    return {
-        "task_id": task.task_id,
-        "task_type": task.task_type,
-        "priority": task.priority,
-        "status": translate(task.status, "queue"),
-        "state": task.status.value,
-        "created_by": task.created_by,
-        "assigned_to_agent": task.agent,
-        "file_paths": list(task.file_paths),
-        "depends_on_task_ids": list(task.depends_on),
-        "description": task.description,
-        "context": dict(task.context),
-        "created_at": task.created_at,
-        "assigned_at": task.assigned_at,
-        "started_at": task.started_at,
-        "completed_at": task.completed_at,
-        "deadline": task.deadline,
-        "result": task.result,
-        "error_log": task.error,
-        "retry_count": task.retry_count,
-        "trace_id": task.trace_id,
-        "workspace": task.workspace,
     }
 
 
