@@ -9,12 +9,15 @@ from proctor.sandbox.spec import Network, Spec
 
 __all__ = ["landlock_missing", "landlock_rules"]
 
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts")
+# By name, never /dev whole: disks are there (root reads them without any capability), and the terminals of the user with
+# what is typed into them, from which new ones cannot be told.
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty")
+_READ_DEVICES = ("/dev/random", "/dev/urandom")
 
 
 def landlock_rules(spec: Spec, temporary: str) -> dict[str, Any]:
     """Say what the command may read and write; what is not named is closed."""
-    read = carve((*SYSTEM_ROOTS, *spec.readable, spec.cwd), spec.hidden)
+    read = carve((*SYSTEM_ROOTS, *_READ_DEVICES, *spec.readable, spec.cwd), spec.hidden)
     write = [*spec.writable, temporary, *_DEVICES]
     return {"read": read, "write": write, "network": spec.network is Network.FULL}
 
@@ -27,6 +30,7 @@ def landlock_missing(spec: Spec, abi: int) -> tuple[str, ...]:
         metadata,
         "processes of the user can be listed",
         "git hooks and protected files are compared after, not locked",
+        "no new terminals can be opened",
     ]
     missing += [f"hidden inside a writable root, so readable: {', '.join(hidden)}"] if hidden else []
     missing += ["files outside can be truncated (Landlock ABI 3)"] if abi < 3 else []

@@ -28,7 +28,7 @@ __all__ = [
 
 SYSTEM_ROOTS = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/snap"),
-    *("/proc", "/dev", "/sys", "/var/lib/dpkg", "/var/cache/fontconfig", "/home/linuxbrew"),
+    *("/proc", "/sys", "/var/lib/dpkg", "/var/cache/fontconfig", "/home/linuxbrew"),
 )
 _TEMPORARY = ("/tmp", "/run")  # noqa: S108 - these are replaced by private ones
 _CARVE_CAP = 4096
