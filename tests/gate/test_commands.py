@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -223,3 +226,58 @@ def test_no_text_takes_long(text: str) -> None:
     began = time.process_time()
     assert judge_command(text).effect is not Effect.ALLOW
     assert time.process_time() - began < 10
+
+
+@pytest.mark.parametrize(
+    ("line", "rule", "kind"),
+    [
+        ("sed -i s/a/b/ f.py", "edit.in-place", "edit"),
+        ("sed -nEi s/a/b/ f.py", "edit.in-place", "edit"),
+        ("sed -n 1,5p f.py", "read.stream", "read"),
+        ("echo x > f.txt", "edit.redirect", "edit"),
+        ("> f.txt", "edit.redirect", "edit"),
+        ("printf x | tee f.txt", "edit.files", "edit"),
+        ("cat a.txt && sed -i s/a/b/ a.txt", "edit.in-place", "edit"),
+        ("cat a > b.log && pytest", "run.python", "run"),
+        ("git branch", "git.read-bare", "read"),
+        ("git branch x", "git.branches", "edit"),
+        ("git branch -v x", "git.branches", "edit"),
+        ("git stash list", "git.read-lists", "read"),
+        ("git format-patch -1", "git.edit", "edit"),
+        ("ls 2>&1 | head", "read.files", "read"),
+        ("ls > /dev/null 2>&1", "read.files", "read"),
+    ],
+)
+def test_the_reason_names_what_the_line_does_most(line: str, rule: str, kind: str) -> None:
+    """Whatever only reads beside it: what edits or runs gives rule and reason, and strict profiles ask for it."""
+    decision = judge_command(line)
+    assert (decision.effect, decision.rule) == (Effect.ALLOW, rule)
+    assert ("changes nothing" in decision.reason) is (kind == "read")
+    assert judge_command(line, profile="careful").allowed is (kind == "read")
+
+
+def _state(root: Path) -> dict[str, bytes]:
+    """Every file outside git's own directory."""
+    files = (path for path in sorted(root.rglob("*")) if ".git" not in path.relative_to(root).parts)
+    return {str(path): path.read_bytes() if path.is_file() else b"" for path in files}
+
+
+@pytest.mark.slow
+def test_what_is_said_to_change_nothing_changes_nothing(tmp_path: Path) -> None:
+    """Every ordinary command that is called reading is run by a real bash, and no file comes, goes or changes."""
+    root = tmp_path / "place"
+    (root / "src").mkdir(parents=True)
+    for name in ("README.md", "file.txt", "file.py", "a.txt", "b.txt", "data.csv", "x.json", "src/main.py"):
+        (root / name).write_text('{"a": 1}\n')
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    before = _state(root)
+    reading = [line for line in ORDINARY if "changes nothing" in judge_command(line).reason]
+    assert len(reading) > 100
+    path = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_PAGER": "cat"}
+    for line in reading:
+        with contextlib.suppress(subprocess.TimeoutExpired):  # some wait, which is no change either
+            subprocess.run(
+                ["bash", "-c", line], cwd=root, env=path, stdin=subprocess.DEVNULL, capture_output=True,
+                timeout=2, check=False,
+            )  # fmt: skip
+        assert _state(root) == before, line

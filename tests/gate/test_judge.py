@@ -163,9 +163,10 @@ def test_network_is_on_only_where_the_command_is_about_it() -> None:
 
 
 def test_reading_command_needs_no_snapshot_and_a_redirect_does() -> None:
-    """What only reads is told apart from what writes by a redirect."""
-    verdicts = [judge(_case(ActorKind.HUMAN, Runs(command))) for command in ("ls -l", "ls > a.txt", "pytest")]
-    assert [isinstance(one, Allow) and one.reading for one in verdicts] == [True, False, False]
+    """What only reads is told apart from what writes, by a redirect or in place."""
+    commands = ("ls -l", "ls > a.txt", "sed -nEi s/a/b/ a.txt", "pytest")
+    verdicts = [judge(_case(ActorKind.HUMAN, Runs(command))) for command in commands]
+    assert [isinstance(one, Allow) and one.reading for one in verdicts] == [True, False, False, False]
 
 
 def test_touching_call_without_a_workspace_is_denied() -> None:

@@ -30,7 +30,9 @@ _CODES: Final = {
 }
 _NO_RULE: Final = Finding(Effect.ASK, "no-rule", "no rule knows this command")
 _NOTHING: Final = Finding(Effect.ALLOW, "shell.settings", "only sets variables of its own shell")
-_SCRIPT: Final = Finding(Effect.ALLOW, "run.script", "runs the project's own code inside the sandbox")
+_SCRIPT: Final = Finding(
+    Effect.ALLOW, "run.script", "runs the project's own code inside the sandbox", kind=Kind.RUN
+)
 _FUNCTION: Final = Finding(
     Effect.ALLOW, "shell.function-call", "calls a function of this line, whose commands are judged"
 )
@@ -55,11 +57,17 @@ def judge_command(
     resolution = resolve(text)
     judge = _Judge(resolution, rules or builtin_rules(), roots, posture)
     parts = [judge.part(command) for command in resolution.commands]
+    parts += [part for redirect in resolution.redirects if (part := judge.redirect(redirect)) is not None]
     findings = [*resolution.findings, *judge.line_findings()]
-    found = [Finding(part.effect, part.rule, part.reason) for part in parts] + findings
-    worst = max(found, key=lambda one: one.effect.rank, default=_NOTHING)
+    found = [Finding(part.effect, part.rule, part.reason, kind=part.kind) for part in parts] + findings
+    worst = max(found, key=_weight, default=_NOTHING)
     irreversible = judge.irreversible or any(one.irreversible for one in findings)
     return _finished(worst, tuple(parts), irreversible, posture, attended=attended)
+
+
+def _weight(one: Finding) -> tuple[int, int]:
+    """The strictest decides; of what is allowed, what does most is named."""
+    return one.effect.rank, one.kind if one.effect is Effect.ALLOW else 0
 
 
 def _finished(
@@ -88,14 +96,21 @@ class _Judge:
     def part(self, command: Resolved) -> Part:
         """Judge one simple command."""
         found = self._command(command)
-        worst = max(found, key=lambda one: one.effect.rank)
+        return self._part(command.argv, found)
+
+    def redirect(self, redirect: Redirect) -> Part | None:
+        """Judge one redirect as the act it is; None when it only reads what the line may read, or goes nowhere."""
+        found = self._redirect(redirect)
+        return self._part((redirect.operator, redirect.target.text), found) if found else None
+
+    def _part(self, argv: tuple[str | None, ...], found: Sequence[Finding]) -> Part:
+        worst = max(found, key=_weight)
         self.irreversible = self.irreversible or any(one.irreversible for one in found)
-        return Part(command.argv, worst.effect, worst.rule, worst.reason)
+        return Part(argv, worst.effect, worst.rule, worst.reason, worst.kind)
 
     def line_findings(self) -> list[Finding]:
         """Judge what belongs to the whole line; call after all parts."""
-        found = [one for redirect in self._resolution.redirects for one in self._redirect(redirect)]
-        found.extend(_settings(self._resolution.settings))
+        found = _settings(self._resolution.settings)
         if self._runs_project and self._writes_content:
             found.append(finding("shell.write-then-run"))
         return found
@@ -156,7 +171,7 @@ class _Judge:
         ]
         if command.script:
             self._runs_project = True
-        worst = max(counted, key=lambda rule: rule.effect.rank, default=None)
+        worst = max(counted, key=lambda rule: rule.weight, default=None)
         user = next(
             (rule for rule in matching if rule.effect is Effect.ALLOW and rule.origin is Origin.USER), None
         )
@@ -178,7 +193,7 @@ class _Judge:
     def _allowed(self, rule: Rule) -> Finding:
         if rule.kind is Kind.RUN and rule.origin is Origin.BUILTIN:
             self._runs_project = True
-        return Finding(Effect.ALLOW, rule.id, rule.reason)
+        return Finding(Effect.ALLOW, rule.id, rule.reason, kind=rule.kind)
 
     # ── arguments ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -187,26 +202,14 @@ class _Judge:
         found = [special] if special else []
         if args is Args.TEXT:
             return found
-        write = self._writes_in_place(command, name)
-        if write:
-            found.extend(self._profile(Kind.EDIT))
-        write = write or kind is Kind.EDIT
+        if kind is Kind.EDIT and name in _CONTENT and not _only_logs(command.argv):
+            self._writes_content = True
         rest = list(_file_words(name, command.words[1:], args))
         tame = self._names_come_from_files(command)
         for word, attached in rest:
+            write = kind is Kind.EDIT
             found.extend(self._argument(word, attached, command, write=write, args=args, tame=tame))
         return found
-
-    def _writes_in_place(self, command: Resolved, name: str) -> bool:
-        writes = name in _CONTENT and (
-            name != "sed"
-            or any((text or "").startswith(("-i", "--in", "-ni", "-Ei", "-ri")) for text in command.argv)
-        )
-        if writes and not all(
-            (text or "").endswith(_BENIGN) or (text or "").startswith("-") for text in command.argv[1:]
-        ):
-            self._writes_content = True
-        return writes
 
     def _argument(
         self, word: Word, attached: str | None, command: Resolved, *, write: bool, args: Args, tame: bool
@@ -242,7 +245,12 @@ class _Judge:
         if not write or target.text.startswith("/dev/"):
             return []
         self._writes_content = self._writes_content or not target.text.endswith(_BENIGN)
-        return self._profile(Kind.EDIT)
+        reason = f"writes {target.text[:120]}, which can be taken back"
+        return [Finding(Effect.ALLOW, "edit.redirect", reason, kind=Kind.EDIT), *self._profile(Kind.EDIT)]
+
+
+def _only_logs(argv: Sequence[str | None]) -> bool:
+    return all((text or "").endswith(_BENIGN) or (text or "").startswith("-") for text in argv[1:])
 
 
 def _lists_files(argv: Sequence[str | None]) -> bool:

@@ -43,16 +43,18 @@ class Finding(NamedTuple):
     rule: str
     reason: str
     irreversible: bool = False
+    kind: Kind = Kind.READ
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One simple command after quoting and wrappers: None stands for a word known only at run time."""
+    """One simple command after quoting and wrappers, or one redirect; None stands for a word known only at run time."""
 
     argv: tuple[str | None, ...]
     effect: Effect
     rule: str
     reason: str
+    kind: Kind = Kind.READ
 
 
 @dataclass(frozen=True, slots=True)

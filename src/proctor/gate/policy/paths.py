@@ -43,7 +43,7 @@ def judge_path(
     found = _path_finding(
         text, write, [str(root) for root in roots], [str(place) for place in protected], posture
     )
-    effect, rule, reason, irreversible = found
+    effect, rule, reason, irreversible, _kind = found
     code = {Effect.ALLOW: "path_allowed", Effect.ASK: "path_needs_approval", Effect.DENY: "path_denied"}[
         effect
     ]

@@ -37,9 +37,9 @@ _ALLOWED_FORM = (
 
 
 _REASONS = {
-    Kind.READ: "only reads",
+    Kind.READ: "changes nothing: only reads and prints",
     Kind.EDIT: "edits inside the workspace, which can be taken back",
-    Kind.RUN: "runs the project's own code inside the sandbox",
+    Kind.RUN: "runs the project's own code and tools inside the sandbox",
 }
 
 
@@ -72,6 +72,8 @@ class Rule:
     args: Args = Args.LITERAL
     #: Each group must be present: any one of its options.
     having: tuple[tuple[str, ...], ...] = ()
+    #: The prefix is the whole command: nothing may follow it.
+    alone: bool = False
     irreversible: bool = False
     origin: Origin = Origin.BUILTIN
     match: tuple[str, ...] = ()
@@ -79,6 +81,8 @@ class Rule:
 
     def matches(self, argv: Argv) -> bool:
         """Whether the command begins with the prefix and has the options; what tightens also looks past options."""
+        if self.alone and len(argv) != len(self.prefix):
+            return False
         if not self._prefixed(argv):
             if self.effect is Effect.ALLOW or len(self.prefix) == 1:
                 return False
@@ -86,6 +90,11 @@ class Rule:
             if not self._prefixed(words):
                 return False
         return all(has_option(argv, group) for group in self.having)
+
+    @property
+    def weight(self) -> tuple[int, int, int, bool]:
+        """The strictest rule decides; of equally strict ones, the one that says most about the command."""
+        return self.effect.rank, len(self.prefix), len(self.having), self.alone
 
     def _prefixed(self, argv: Argv) -> bool:
         if len(argv) < len(self.prefix):
@@ -237,6 +246,7 @@ def _builtin(effect: Effect, entry: Mapping[str, Any]) -> Rule:
         kind=kind,
         args=Args(entry.get("args", "literal")),
         having=tuple(tuple(group) for group in entry.get("having", ())),
+        alone=bool(entry.get("alone")),
         irreversible=effect is Effect.DENY or bool(entry.get("irreversible")),
         match=_texts(entry.get("match")),
         not_match=_texts(entry.get("not_match")),
