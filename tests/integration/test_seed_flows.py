@@ -1,4 +1,4 @@
-"""The flows of seed 000 from end to end: a task that uses the fourteen tools over REST, and a task from queue to history."""
+"""The flows of seed 000 from end to end: a chat whose model uses files, a task that uses REST, a task to its history."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from proctor.compat.agent_coordinator import AgentCoordinator
 from proctor.compat.house import House
 from proctor.config import load_settings
 from proctor.engine.tasks import NewTask
 from proctor.store.tables import calls
+from proctor.testing.model_server import ModelServer
 from proctor.trace.reader import stream
 from proctor.trace.verify import verify
 from tests.server.conftest import Door, served
@@ -168,3 +170,50 @@ def _check_facts(house: House, repository: Path, done: dict[str, Any]) -> None:
     row = cursor.fetchone()
     assert row is not None
     assert row["total_tasks_completed"] == 1
+
+
+# ── WebSocket → model → file tool ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def chatting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    """A real server whose SOLACE asks the scripted model server (simulated)."""
+    place = tmp_path_factory.mktemp("chatting")
+    with ModelServer() as models:
+        (place / "work").mkdir()
+        settings = f"""
+[agents.SOLACE]
+env = {{ OPENAI_API_KEY = "sk-simulated-0001" }}
+[agents.SOLACE.api]
+base_url = "{models.url}/v1"
+"""
+        (place / "work" / "proctor.toml").write_text(settings)
+        with served(place) as made:
+            yield made
+
+
+def test_flow_websocket_model_file_tool(chatting: Door) -> None:
+    """A chat message on port 8765's protocol reaches the model, its calls reach the files, its words come back."""
+    steps = [
+        {"call": {"name": "create_backup", "args": {"workspace_path": "."}}},
+        {"call": {"name": "write_file", "args": {"path": "notes/plan.md", "content": "# Plan\n"}}},
+        {"call": {"name": "read_file", "args": {"path": "notes/plan.md"}}},
+        {"text": "I wrote the plan and read it back."},
+    ]
+    message = f"Write a plan. FAKE:{json.dumps({'steps': steps})}"
+    with chatting.socket() as line:
+        frames = [line.ask({"type": "chat", "data": {"message": message}}, 60)]
+        while frames[-1]["type"] == "status":
+            frames.append(line.receive(60))
+        assert frames == [
+            {"type": "status", "message": "Executing create_backup..."},
+            {"type": "status", "message": "Executing write_file..."},
+            {"type": "status", "message": "Executing read_file..."},
+            {"type": "chat_response", "message": "I wrote the plan and read it back."},
+        ]
+        found = line.ask({"type": "read_file", "data": {"path": "notes/plan.md"}})
+    assert found == {"type": "file_content", "path": "notes/plan.md", "content": "# Plan\n"}
+    with chatting.app.database.read() as connection:
+        rows = connection.execute(sa.select(calls.c.tool_name, calls.c.actor, calls.c.actor_name)).all()
+    assert ("write_file", "agent", "SOLACE") in [tuple(row) for row in rows]
+    assert verify(chatting.app.database, chatting.app.key).ok

@@ -25,6 +25,8 @@ __all__ = ["OUTPUT_CAP", "Done", "Hands", "Wanted"]
 OUTPUT_CAP: Final = 24_000
 REASON_CAP: Final = 2000
 MOST_AT_ONCE: Final = 16
+BROKEN: Final = "INVALID_JSON"
+"""Under this name pydantic-ai keeps arguments that are no JSON, in a form that every provider takes back."""
 _WITHHELD: Final = (
     "Not carried out: its arguments hold a secret, so they were not kept while this conversation was paused. "
     "Make the call again."
@@ -130,6 +132,8 @@ class Hands:
 def _arguments(wanted: Wanted) -> Mapping[str, Any] | str:
     """The arguments as a table, or the sentence that says what is wrong with them."""
     found: object = wanted.arguments
+    if isinstance(found, Mapping) and set(found) == {BROKEN}:
+        found = str(found[BROKEN])
     if isinstance(found, str):
         try:
             found = from_json(found) if found.strip() else {}

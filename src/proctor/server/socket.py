@@ -16,6 +16,7 @@ from pydantic_core import from_json, to_json
 from proctor.protocol.errors import ProctorError
 from proctor.protocol.tools import CallResult
 from proctor.server.auth import Refusal
+from proctor.server.chat_api import SocketChat
 from proctor.server.frames import (
     REQUESTS,
     Asked,
@@ -40,10 +41,6 @@ QUIET_SECONDS: Final = 10.0
 """How long a call runs before a status frame says so unasked: the seeds' clients take the next frame for the answer."""
 TELL_SECONDS: Final = 0.25
 _TOO_MANY: Final = Refusal(503, f"{MOST_SOCKETS} connections are open already.", "Close some of them.")
-_NO_CHAT: Final = (
-    "Chat is not available: this version has no model to ask. {key}"
-    "Give the work as a task instead (POST /api/v1/agents/tasks, or `proctor tasks add`)."
-)
 
 
 class WebSocketDoor:
@@ -89,6 +86,7 @@ class _Connection:
         self._send = send
         self._inbox: asyncio.Queue[Asked] | None = None
         self._followed = 0
+        self._talk = SocketChat(front)
 
     async def serve(self) -> None:
         """Read until the client goes; what it still waits for ends with it."""
@@ -156,7 +154,7 @@ class _Connection:
 
     async def _answer(self, request: Asked) -> Frame:
         if request.type == "chat":
-            return self._chat(request)
+            return await self._talk.answer(request, self.say)
         how = REQUESTS.get(request.type)
         name = how.tool if how is not None else request.type
         if name not in self._front.app.registry:
@@ -169,13 +167,6 @@ class _Connection:
         if tool.name == "start_command" and result.ok:
             return self._started(request, result)
         return answer_of(request, how, result)
-
-    def _chat(self, request: Asked) -> Frame:
-        message = request.get("message")
-        if not isinstance(message, str) or not message.strip():
-            raise RequestError("Missing message")
-        key = self._front.app.settings.environ.get("OPENAI_API_KEY")
-        return error_frame(_NO_CHAT.format(key="" if key else "It will need OPENAI_API_KEY. "), request)
 
     async def _call(self, request: Asked, tool: str, inputs: dict[str, Any]) -> CallResult:
         """Make the call, and say meanwhile that it runs."""
