@@ -173,23 +173,25 @@ def demo(_args: argparse.Namespace, rest: list[str]) -> int:
     return run("proctor", "demo", *rest)
 
 
-def system_packages() -> None:
-    """Get Debian's bubblewrap where we are root, so that the sandbox's strongest level is tested too.
+def system_packages(*, quick: bool) -> None:
+    """Get Debian's bubblewrap and Chromium where we are root, so that the real parts are tested too.
 
-    Elsewhere the tests that need it are listed at the end with their cure.
+    Elsewhere the tests that need them are listed at the end with their cure. The quick run opens no browser.
     """
-    if shutil.which("bwrap") or os.geteuid() != 0 or not shutil.which("apt-get"):
+    wanted = {"bubblewrap": "bwrap"} if quick else {"bubblewrap": "bwrap", "chromium": "chromium"}
+    missing = [package for package, program in wanted.items() if not shutil.which(program)]
+    if not missing or os.geteuid() != 0 or not shutil.which("apt-get"):
         return
-    print("dev.py: installing Debian's bubblewrap for the sandbox tests …", file=sys.stderr, flush=True)
+    print(f"dev.py: installing Debian's {' and '.join(missing)} for the tests …", file=sys.stderr, flush=True)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for words in (["update"], ["install", "-y", "--no-install-recommends", "bubblewrap"]):
+    for words in (["update"], ["install", "-y", "--no-install-recommends", *missing]):
         command = ["apt-get", "-q", *words]
-        subprocess.run(command, env=environment, capture_output=True, timeout=300, check=False)
+        subprocess.run(command, env=environment, capture_output=True, timeout=600, check=False)
 
 
 def test(args: argparse.Namespace, rest: list[str]) -> int:
     """Run the tests on SQLite and PostgreSQL, in as many processes as there are cores."""
-    system_packages()
+    system_packages(quick=args.quick)
     marks = QUICK if args.quick else "" if args.soak else FULL
     chosen = any(Path(word.split("::")[0]).exists() for word in rest)
     parallel = (
