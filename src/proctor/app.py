@@ -81,13 +81,9 @@ class App:
     @cached_property
     def registry(self) -> Registry:
         """Every tool there is."""
-        from proctor.engine.control_tools import control_tools
-        from proctor.tools.catalog import standard_registry
+        from proctor.engine.control_tools import whole_registry
 
-        found = standard_registry("pwsh" if self.settings.shell == "pwsh" else "bash")
-        for tool in control_tools(self._wake):
-            found.add(tool)
-        return found
+        return whole_registry("pwsh" if self.settings.shell == "pwsh" else "bash", self._wake)
 
     @cached_property
     def wake(self) -> Callable[[], object]:

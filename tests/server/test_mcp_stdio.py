@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,24 @@ async def test_a_signal_ends_it_in_order(tmp_path: Path, number: signal.Signals)
         server.send_signal(number)
         _, said = await server.communicate()
     assert server.returncode == 0, said
+
+
+def test_without_a_client_it_ends_at_once_and_says_nothing(tmp_path: Path) -> None:
+    """Nothing, or a file, in place of a pipe."""
+    desk = Desk(tmp_path)
+    ping = tmp_path / "ping"
+    ping.write_text('{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+    for given in (Path(os.devnull), ping):
+        with given.open("rb") as file:
+            done = subprocess.run(
+                [sys.executable, "-m", "proctor", "mcp"],
+                stdin=file,
+                cwd=desk.work,
+                env=desk.environ,
+                capture_output=True,
+                timeout=60,
+            )
+        assert (done.returncode, done.stderr) == (0, b"")
 
 
 async def _answer_to(output: asyncio.StreamReader, number: int) -> bytes:

@@ -125,14 +125,14 @@ def render_exit_codes() -> str:
 
 def render_tools() -> str:
     """Describe every tool with its names, parameters and outputs."""
-    from proctor.tools.catalog import standard_registry
+    from proctor.engine.control_tools import whole_registry
 
     intro = (
         "Every door (REST, WebSocket, MCP, chat, plan, `proctor tools call`) uses these, through the gate."
     )
     same = ", ".join(f"`{other}` = `{own}`" for other, own in sorted(PARAMETER_ALIASES.items()))
     lines = ["# Tools", "", _NOTE, intro, "", f"Parameters have the seeds' other names too: {same}.", ""]
-    for schema in standard_registry().schemas():
+    for schema in whole_registry().schemas():
         lines += _tool(schema)
     return "\n".join(lines).rstrip() + "\n"
 

@@ -56,9 +56,9 @@ def list_(domain: str | None, as_json: bool) -> None:
 @json_option
 def show(name: str, as_json: bool) -> None:
     """Show one tool, found by name or alias: parameters, outputs, adapters."""
-    from proctor.tools.catalog import standard_registry
+    from proctor.engine.control_tools import whole_registry
 
-    schema = standard_registry().schema(name)
+    schema = whole_registry().schema(name)
     if as_json:
         print_json(schema)
         return
@@ -104,9 +104,9 @@ def call(
 
 
 def _schemas() -> list[dict[str, Any]]:
-    from proctor.tools.catalog import standard_registry
+    from proctor.engine.control_tools import whole_registry
 
-    return standard_registry().schemas()
+    return whole_registry().schemas()
 
 
 def kind_of(about: Mapping[str, Any]) -> str:
@@ -120,9 +120,9 @@ def kind_of(about: Mapping[str, Any]) -> str:
 
 def _inputs(name: str, pairs: tuple[str, ...], document: str | None) -> dict[str, Any]:
     """Put document and pairs together; a pair wins over the document."""
-    from proctor.tools.catalog import standard_registry
+    from proctor.engine.control_tools import whole_registry
 
-    tool = standard_registry().find(name)
+    tool = whole_registry().find(name)
     fields: Mapping[str, Any] = tool.input.model_json_schema().get("properties", {})
     found = _document(document) if document is not None else {}
     for pair in pairs:

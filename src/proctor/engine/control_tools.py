@@ -41,10 +41,12 @@ from proctor.protocol.events import ActorKind, Draft
 from proctor.protocol.tools import SideEffect, Tool
 from proctor.store.glance import glance
 from proctor.store.tables import task_queue
+from proctor.tools.catalog import standard_registry
+from proctor.tools.confined import Shell
 from proctor.tools.models import now
-from proctor.tools.registry import declare
+from proctor.tools.registry import Registry, declare
 
-__all__ = ["control_tools"]
+__all__ = ["control_tools", "whole_registry"]
 
 Wake = Callable[[], object]
 
@@ -266,23 +268,20 @@ def _status(context: Context) -> StatusOut:
 def control_tools(wake: Wake) -> tuple[Tool, ...]:
     """All of them; `wake` may block and may raise one of our own errors."""
     controls = _Controls(wake)
+    return (*_looking(controls), *_acting(controls))
+
+
+def whole_registry(shell: Shell = "bash", wake: Wake = lambda: None) -> Registry:
+    """Every tool there is: the built-in ones and Proctor's own controls."""
+    registry = standard_registry(shell)
+    for tool in control_tools(wake):
+        registry.add(tool)
+    return registry
+
+
+def _looking(controls: _Controls) -> tuple[Tool, ...]:
     looks: dict[str, Any] = {"domain": "tasks", "side_effect": SideEffect.READ_ONLY, "seconds": 60.0}
-    acts: dict[str, Any] = {
-        "domain": "tasks",
-        "side_effect": SideEffect.EXECUTE,
-        "seconds": 120.0,
-        "snapshot": False,
-    }
     return (
-        declare(
-            name="add_task",
-            summary="Give work to one of Proctor's agents: it is done in a worktree of its own, in the background, "
-            "and committed to a branch. Answers at once with the task's id; use show_task to see how it stands.",
-            input=AddIn,
-            output=AddOut,
-            handler=controls.add,
-            **acts,
-        ),
         declare(
             name="list_tasks",
             summary="List the tasks in Proctor's queue, open ones by default, the newest first.",
@@ -306,6 +305,22 @@ def control_tools(wake: Wake) -> tuple[Tool, ...]:
             output=StatusOut,
             handler=controls.status,
             **looks,
+        ),
+    )
+
+
+def _acting(controls: _Controls) -> tuple[Tool, ...]:
+    effect = SideEffect.EXECUTE
+    acts: dict[str, Any] = {"domain": "tasks", "side_effect": effect, "seconds": 120.0, "snapshot": False}
+    return (
+        declare(
+            name="add_task",
+            summary="Give work to one of Proctor's agents: it is done in a worktree of its own, in the background, "
+            "and committed to a branch. Answers at once with the task's id; use show_task to see how it stands.",
+            input=AddIn,
+            output=AddOut,
+            handler=controls.add,
+            **acts,
         ),
         declare(
             name="pause_work",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import stat
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from proctor.app import App
 from proctor.config import current_directory
 from proctor.gate.humans import MARKS
 from proctor.gate.task_tokens import VARIABLE, Holder, TaskTokenError, find_holder
-from proctor.protocol.errors import ProctorError, UsageError
+from proctor.protocol.errors import ProctorError
 from proctor.sandbox.process import close_idle_keepers
 from proctor.server.mcp_calls import HOLD_SECONDS, Caller, McpCalls, client_name
 from proctor.server.mcp_server import Context, McpServer
@@ -74,12 +75,15 @@ class _Lines:
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         os.dup2(nothing, 0)
         os.close(nothing)
-        try:
+        kind = os.fstat(own).st_mode
+        if stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or os.isatty(own):
             await asyncio.get_running_loop().connect_read_pipe(
                 lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(own, "rb", 0)
             )
-        except ValueError as error:
-            raise UsageError(message="`proctor mcp` speaks with a client through a pipe.") from error
+        else:  # a file, or nothing at all: it is there at once, and no loop can wait for it
+            reader.feed_data(os.read(own, MAX_LINE))
+            reader.feed_eof()
+            os.close(own)
         return cls(reader)
 
     def __aiter__(self) -> _Lines:
