@@ -46,6 +46,7 @@ class _Server(ThreadingHTTPServer):
     """A client that goes away in the middle is nothing to report."""
 
     daemon_threads = True
+    request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Report everything else as usual."""
