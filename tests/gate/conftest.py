@@ -1,4 +1,4 @@
-"""A gate for each test, on SQLite; the leases alone are tested on both databases (tests/conformance)."""
+"""A gate for each test, once on SQLite and once on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.gate.world import World
 
 
 @pytest.fixture
-def make_world(sqlite_database: Database, tmp_path: Path) -> Iterator[Callable[..., World]]:
+def make_world(database: Database, tmp_path: Path) -> Iterator[Callable[..., World]]:
     """Make a world with settings of its own."""
     made: list[World] = []
 
     def make(**more: Any) -> World:
-        made.append(World(sqlite_database, tmp_path, **more))
+        made.append(World(database, tmp_path, **more))
         return made[-1]
 
     yield make

@@ -5,7 +5,7 @@ Locking: PostgreSQL takes the root of a path first and the rest in one order; SQ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import pairwise
@@ -34,10 +34,12 @@ __all__ = [
     "mend_rows",
     "read_rows",
     "take",
+    "take_freely_step",
     "take_step",
 ]
 
 Rows = dict[str, dict[str, Any]]
+_NO_LIMITS: Final = (None,) * len(AMOUNTS)
 
 _nodes = budget_nodes.c
 _in_order = sa.collate(_nodes.bucket_id, "C")
@@ -70,13 +72,13 @@ def _fits(amount: str) -> sa.ColumnElement[bool]:
     return sa.or_(limit.is_(None), after <= limit)
 
 
-_TAKE: Final = Quick(
-    lambda _, size: (
-        budget_nodes.update()
-        .where(_among(size), *(_fits(amount) for amount in AMOUNTS))
-        .values({f"held_{amount}": _nodes[f"held_{amount}"] + _share(amount) for amount in AMOUNTS})
-    )
-)
+def _taken(size: int, condition: Callable[[str], sa.ColumnElement[bool]]) -> sa.Update:
+    held = {f"held_{amount}": _nodes[f"held_{amount}"] + _share(amount) for amount in AMOUNTS}
+    return budget_nodes.update().where(_among(size), *(condition(amount) for amount in AMOUNTS)).values(held)
+
+
+_TAKE: Final = Quick(lambda _, size: _taken(size, _fits))
+_TAKE_FREELY: Final = Quick(lambda _, size: _taken(size, lambda amount: _nodes[f"limit_{amount}"].is_(None)))
 
 
 def _charged(size: int) -> sa.Update:
@@ -181,8 +183,11 @@ def _limits(limits: Limits, bucket: str) -> dict[str, int | None]:
 
 def take(connection: sa.Connection, ids: Sequence[str], asks: Mapping[str, int]) -> bool:
     """One conditional UPDATE over the whole path; False when not every row had room."""
-    binds = {f"ask_{amount}": asks[amount] for amount in AMOUNTS}
-    return _TAKE.run(connection, binds, ids) == len(ids)
+    return _TAKE.run(connection, _asked(asks), ids) == len(ids)
+
+
+def _asked(asks: Mapping[str, int]) -> dict[str, int]:
+    return {f"ask_{amount}": asks[amount] for amount in AMOUNTS}
 
 
 def charge(connection: sa.Connection, ids: Sequence[str], binds: Mapping[str, Any]) -> None:
@@ -198,6 +203,11 @@ def insert_lease(connection: sa.Connection, values: Mapping[str, Any]) -> None:
 # ── the same as steps of the quick lane ───────────────────────────────────────────────────────────────────────────
 
 
+def take_freely_step(dialect: str, ids: Sequence[str], asks: Mapping[str, int]) -> Step:
+    """Take from rows that are there and have no limit."""
+    return _TAKE_FREELY.step(dialect, _asked(asks), ids, rows=len(ids))
+
+
 def take_step(
     dialect: str,
     path: Sequence[Node],
@@ -208,10 +218,13 @@ def take_step(
     """Make the rows that are missing and take from all, where limits stand as the settings say and none is near."""
     parents = {node.node_id: above.node_id for above, node in pairwise(path)}
     values: list[Any] = []
+    whole, one_call = tuple(asks.values()), (asks["calls"], 0, 0, 0)
     for bucket_id, node, bucket in wanted:
-        values += (bucket_id, node.node_id, parents.get(node.node_id), node.kind, bucket)
-        values += [node.limits.of(bucket, amount) for amount in AMOUNTS]
-        values += asks.values() if bucket == TOTAL else (asks["calls"], 0, 0, 0)
+        limits = (
+            _NO_LIMITS if node.limits.unlimited else [node.limits.of(bucket, amount) for amount in AMOUNTS]
+        )
+        place = (bucket_id, node.node_id, parents.get(node.node_id), node.kind, bucket)
+        values += (*place, *limits, *(one_call if bucket else whole))
     return Step(_take_text(dialect, len(wanted)), (*values, warn_at), len(wanted))
 
 
@@ -227,7 +240,9 @@ def _take_text(dialect: str, size: int) -> str:
         f"n.limit_{one} {same} excluded.limit_{one} AND (n.limit_{one} IS NULL OR {after[one]} <= n.limit_{one})"
         for one in AMOUNTS
     ]
-    told = f"(n.limit_calls IS NULL OR (n.warned & 1) = 1 OR ({after['calls']}) * 100 < n.limit_calls * {mark})"
+    told = (
+        f"(n.limit_calls IS NULL OR (n.warned & 1) = 1 OR ({after['calls']}) * 100 < n.limit_calls * {mark})"
+    )
     return (
         f"INSERT INTO budget_nodes AS n ({', '.join(columns)}) VALUES {', '.join([row] * size)}"
         f" ON CONFLICT (bucket_id) DO UPDATE SET {takes} WHERE {' AND '.join([*fits, told])}"

@@ -20,6 +20,7 @@ from proctor.gate.adapters import Binding
 from proctor.gate.holder import is_gone
 from proctor.gate.leases import open_leases, reap
 from proctor.gate.profiles import Profile
+from proctor.gate.rulebook import Ground
 from proctor.protocol.errors import RefusedError
 from proctor.protocol.events import ActorKind, Draft, EventKind, EventStatus
 from proctor.protocol.tools import Call, CallError, CallResult, CallState, Tool, Touch
@@ -78,12 +79,25 @@ class Entry:
     tool: Tool
     inputs: BaseModel
     touches: tuple[Touch, ...]
-    profile: Profile
-    settings: Settings
-    binding: Binding
+    ground: Ground
     content_hash: str
     shown: Mapping[str, Any]
     """The inputs without secrets, for rows and people."""
+
+    @property
+    def profile(self) -> Profile:
+        """The rules it is judged by."""
+        return self.ground.profile
+
+    @property
+    def settings(self) -> Settings:
+        """Of the workspace whose rules hold."""
+        return self.ground.settings
+
+    @property
+    def binding(self) -> Binding:
+        """How it is carried out."""
+        return self.ground.binding
 
     @property
     def key(self) -> str:

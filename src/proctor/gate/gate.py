@@ -20,7 +20,6 @@ from pydantic import BaseModel
 
 from proctor.config import Settings
 from proctor.gate import calls, leases
-from proctor.gate.adapters import bind
 from proctor.gate.asking import Asking, Leave
 from proctor.gate.calls import Entry
 from proctor.gate.context import Context, ProgressCallback
@@ -41,14 +40,12 @@ from proctor.gate.outcome import (
     path_of,
     shown_inputs,
     start_draft,
-    state_paths,
     too_late,
     unrecorded,
     warning_text,
     wish_of,
 )
-from proctor.gate.profiles import find_profile
-from proctor.gate.rulebook import RuleBook
+from proctor.gate.rulebook import Grounds, RuleBook
 from proctor.gate.snapshots import Snapshots
 from proctor.gate.verdict import Allow, Deny
 from proctor.protocol.errors import ProctorError
@@ -67,6 +64,7 @@ from proctor.trace.writer import TraceWriter
 __all__ = ["Gate", "Tools"]
 
 MAX_ASKS: Final = 3  # how often the ground may change under a question before the caller is told
+MAX_SEEN: Final = 4096
 _SETTLE_SECONDS: Final = 30.0
 
 
@@ -105,7 +103,7 @@ class Gate:
         self._snapshots = snapshots
         self._clock = clock or SystemClock()
         self._level = level or (lambda: best_level(Level.LIMITS))
-        self._rules = RuleBook()
+        self._rules, self._grounds = RuleBook(), Grounds()
         self._asking = Asking(
             database=database,
             writer=writer,
@@ -114,6 +112,7 @@ class Gate:
             clock=self._clock,
         )
         self._known_level: Level | None = None
+        self._seen: set[tuple[str, str, str]] = set()  # where calls have begun, as a hint that rows are there
 
     # ── the two ways in ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -191,20 +190,16 @@ class Gate:
 
     def _understand(self, call: Call) -> Entry:
         tool = self._tools.find(call.tool)
-        settings = self._settings_for(call.rules_from)
-        profile = find_profile(call.profile, settings.profiles)
+        ground = self._grounds.of(tool, call, self._settings_for(call.rules_from))
         inputs = self._tools.parse(tool, call.inputs)
         touches = tuple(tool.touches(inputs)) if tool.touches is not None else ()
-        binding = bind(tool, call.adapter, profile)
         return Entry(
             call=call,
             tool=tool,
             inputs=inputs,
             touches=touches,
-            profile=profile,
-            settings=settings,
-            binding=binding,
-            content_hash=calls.content_hash(tool, inputs, call, binding.adapter),
+            ground=ground,
+            content_hash=calls.content_hash(tool, inputs, call, ground.binding.adapter),
             shown=shown_inputs(self._redactor.value(inputs.model_dump(mode="json"))),
         )
 
@@ -245,9 +240,10 @@ class Gate:
             actor=call.actor.kind,
             profile=entry.profile,
             workspace=call.workspace,
-            rules=self._rules.of(call.rules_from),
-            level=await self._best_level(),
-            protected=state_paths(entry.settings),
+            # Rules are about what is touched; without that nobody need look whether their files have changed.
+            rules=self._rules.of(call.rules_from if entry.touches else None),
+            level=self._known_level or await self._best_level(),
+            protected=entry.ground.protected,
             interrupted=interrupted,
         )
         verdict = judge(case)
@@ -321,7 +317,12 @@ class Gate:
         """What `_begin` does for a new call far from any limit: known before it is tried."""
         call, now, dialect = entry.call, self._clock.now(), self._database.dialect
         by = leases.Holding(call.call_id, this_process(), now, entry.tool.seconds, call.task_id, call.attempt)
-        reserved = leases.reserve_steps(dialect, path_of(entry, now), wish_of(entry), by)
+        path = path_of(entry, now)
+        place = (path[0].node_id, path[-1].node_id, entry.tool.name)
+        reserved = leases.reserve_steps(dialect, path, wish_of(entry), by, seen=place in self._seen)
+        if len(self._seen) >= MAX_SEEN:
+            self._seen.clear()
+        self._seen.add(place)
         if reserved is None:
             return None
         steps, held = reserved
@@ -412,7 +413,7 @@ class Gate:
         dialect = self._database.dialect
         settled = leases.settle_steps(dialect, held, used, millis=millis, now=now)
         usual = Sure([*settled, calls.finish_step(dialect, *row)], [draft])
-        await asyncio.shield(self._writer.transact_async(end, deadline=_SETTLE_SECONDS, sure=usual))
+        await self._writer.transact_async(end, deadline=_SETTLE_SECONDS, sure=usual, whatever_comes=True)
         return CallResult(
             call_id=opened.call_id,
             tool=opened.entry.tool.name,

@@ -29,6 +29,7 @@ from proctor.gate.budget_rows import (
     mend_rows,
     read_rows,
     take,
+    take_freely_step,
     take_step,
 )
 from proctor.gate.limits import AMOUNTS, TOTAL, WARN_AT, Node, domain_bucket, tool_bucket
@@ -219,19 +220,32 @@ def reserve(
 
 
 def reserve_steps(
-    dialect: str, path: Sequence[Node], wish: Wish, by: Holding
+    dialect: str, path: Sequence[Node], wish: Wish, by: Holding, *, seen: bool = False
 ) -> tuple[list[Step], Held] | None:
-    """The same for the quick lane, where no limit is near; None when a limit stands in the way of even the first call."""
+    """The same for the quick lane, where no limit is near; None when one stands in the way of even the first call.
+
+    `seen`: the path's rows are there as far as is known; if they are not, or not as the settings say, the steps do not fit.
+    """
     wanted = _wanted(path, wish)
-    warn_at = min(node.limits.warn_at for node in path)
+    ids = [bucket_id for bucket_id, _, _ in wanted]
+    limited = [node for node in path if not node.limits.unlimited]
+    if seen and not limited:
+        taking = take_freely_step(dialect, ids, wish.asks)
+    else:
+        warn_at = min((node.limits.warn_at for node in limited), default=WARN_AT)
+        if limited and _tight(wanted, wish, warn_at):
+            return None
+        taking = take_step(dialect, path, wanted, wish.asks, warn_at)
+    lease = by.lease(ids, wish)
+    watched = any(node.limits.of(TOTAL, amount) is not None for node in limited for amount in AMOUNTS[1:])
+    return [taking, lease_step(dialect, lease)], Held(lease, (), watched)
+
+
+def _tight(wanted: Sequence[tuple[str, Node, str]], wish: Wish, warn_at: int) -> bool:
+    """Whether the first call would be refused, cut short or told of."""
     if _refusal(wanted, wish, {}, least=wish.millis) is not None:
-        return None
-    if any(_near(1, node.limits.of(bucket, "calls"), warn_at) for _, node, bucket in wanted):
-        return None
-    lease = by.lease([bucket_id for bucket_id, _, _ in wanted], wish)
-    limited = any(node.limits.of(TOTAL, amount) is not None for node in path for amount in AMOUNTS[1:])
-    steps = [take_step(dialect, path, wanted, wish.asks, warn_at), lease_step(dialect, lease)]
-    return steps, Held(lease, (), limited)
+        return True
+    return any(_near(1, node.limits.of(bucket, "calls"), warn_at) for _, node, bucket in wanted)
 
 
 def settle(

@@ -6,15 +6,13 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final
 
-from proctor.config import Settings
 from proctor.gate.calls import Entry
 from proctor.gate.consequences import Consequences
 from proctor.gate.context import Confined, Meter
 from proctor.gate.leases import Held, Passed, Wish
-from proctor.gate.limits import Limits, Node, tighter
+from proctor.gate.limits import Limits, Node
 from proctor.gate.profiles import limits_of_settings
 from proctor.gate.verdict import Ask, Deny
 from proctor.protocol.errors import ProctorError, RefusedError
@@ -37,7 +35,6 @@ __all__ = [
     "path_of",
     "shown_inputs",
     "start_draft",
-    "state_paths",
     "too_late",
     "unrecorded",
     "waiting",
@@ -101,10 +98,9 @@ def wish_of(entry: Entry) -> Wish:
 def path_of(entry: Entry, now: datetime) -> list[Node]:
     """Where in the budget tree the call counts, from the top."""
     call, profile, settings = entry.call, entry.profile, entry.settings
-    session = tighter(profile.limits, limits_of_settings(settings.limits))
     path = [
-        Node(f"profile:{profile.name}:{now:%Y-%m-%d}", "profile", profile.ceiling),
-        Node(f"session:{call.run_id}", "session", session),
+        Node(f"profile:{profile.name}:{now.date()}", "profile", profile.ceiling),
+        Node(f"session:{call.run_id}", "session", entry.ground.limits),
     ]
     if call.task_id is not None:
         agent = settings.agents.get(call.actor.name) if call.actor.kind is ActorKind.AGENT else None
@@ -128,12 +124,6 @@ def _cut(value: Any) -> Any:
     if isinstance(value, str) and len(value) > SHORT:
         return f"{value[:SHORT]}… ({len(value)} characters)"
     return value
-
-
-def state_paths(settings: Settings) -> tuple[Path, ...]:
-    """Proctor's own places, which no tool may touch; worktrees are elsewhere and may be."""
-    paths = settings.paths
-    return paths.state_dir, paths.runtime_dir, paths.backups_dir, paths.blobs_dir
 
 
 # ── errors and results ────────────────────────────────────────────────────────────────────────────────────────────

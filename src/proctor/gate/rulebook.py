@@ -1,18 +1,25 @@
-"""Rules and settings of each workspace, read again only when one of the files they come from has changed."""
+"""Rules and settings of each workspace, read again only when one of the files they come from has changed, and what
+follows from the settings for all calls of one kind.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from proctor.config import LOCAL_FILE, SHARED_FILE, Settings, load_settings
+from proctor.gate.adapters import Binding, bind
+from proctor.gate.limits import Limits, tighter
 from proctor.gate.policy import RuleSet, builtin_rules
 from proctor.gate.policy.settings import rules_of_workspace
+from proctor.gate.profiles import Profile, find_profile, limits_of_settings
+from proctor.protocol.tools import Call, Tool
 
-__all__ = ["RuleBook", "SettingsShelf"]
+__all__ = ["Ground", "Grounds", "RuleBook", "SettingsShelf"]
 
 T = TypeVar("T")
 MAX_KEPT: Final = 256
@@ -73,3 +80,46 @@ class SettingsShelf:
     def of(self, workspace: Path | None) -> Settings:
         """The settings that hold there now; without a workspace, those the process began with."""
         return self._own if workspace is None else self._kept.of(workspace)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What holds for every call of one tool under one profile, as long as the settings are the same."""
+
+    tool: Tool
+    settings: Settings
+    profile: Profile
+    binding: Binding
+    limits: Limits
+    """Of each session, plan or direct request."""
+    protected: tuple[Path, ...]
+    """Proctor's own places, which no tool may touch; worktrees are elsewhere and may be."""
+
+
+class Grounds:
+    """Works grounds out once; for one event loop."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, str, str, str], Ground] = {}
+
+    def of(self, tool: Tool, call: Call, settings: Settings) -> Ground:
+        """The ground of a call; refuses an unknown profile."""
+        place = (id(settings), call.tool, call.profile, call.adapter)
+        kept = self._kept.get(place)
+        if kept is None or kept.settings is not settings or kept.tool is not tool:
+            if len(self._kept) >= MAX_KEPT:
+                self._kept.clear()
+            kept = self._kept[place] = _ground(tool, call, settings)
+        return kept
+
+
+def _ground(tool: Tool, call: Call, settings: Settings) -> Ground:
+    profile, paths = find_profile(call.profile, settings.profiles), settings.paths
+    return Ground(
+        tool,
+        settings,
+        profile,
+        bind(tool, call.adapter, profile),
+        tighter(profile.limits, limits_of_settings(settings.limits)),
+        (paths.state_dir, paths.runtime_dir, paths.backups_dir, paths.blobs_dir),
+    )

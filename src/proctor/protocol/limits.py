@@ -29,6 +29,12 @@ class Limits:
     warn_at: int = 80
     """The percentage of calls from which on a warning is due."""
 
+    @property
+    def unlimited(self) -> bool:
+        """Whether nothing is limited at all."""
+        whole = self.calls is self.tokens is self.micro_usd is self.millis is None
+        return whole and not self.domains and not self.tools
+
     def of(self, bucket: str, amount: str) -> int | None:
         """The limit of one amount in one bucket: the empty one for all, `domain:…` or `tool:…`."""
         if not bucket:

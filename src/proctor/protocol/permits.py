@@ -7,7 +7,6 @@ it. A permit that was altered, is too old or was spent before opens nothing.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 import threading
@@ -81,8 +80,8 @@ def _fields(permit: Permit) -> tuple[object, ...]:
 
 
 def _seal(*fields: object) -> str:
-    text = "\0".join(f"{type(field).__name__}={field!s}" for field in fields)
-    return hmac.new(_KEY, text.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()
+    text = "\0".join([f"{type(field).__name__}={field!s}" for field in fields])
+    return hmac.digest(_KEY, text.encode("utf-8", "surrogateescape"), "sha256").hex()
 
 
 def mint_permit(

@@ -95,12 +95,12 @@ class Database:
         with self._guard(), self.engine.connect() as connection:
             yield connection.execution_options(**{_MODE: "bare"}, **_OUTSIDE.get(self.dialect, {}))
 
-    def own(self) -> sa.Connection:
-        """A connection that leaves the pool: its user begins and ends by itself, and closing it ends it."""
+    def own(self) -> Any:
+        """The driver's own connection, out of the pool: its user begins, ends and closes it by itself."""
         with self._guard():
             connection = self.engine.connect()
             connection.detach()
-            return connection
+            return connection.connection.dbapi_connection
 
     def close(self) -> None:
         """Give all connections back."""

@@ -7,7 +7,6 @@ and no lock waits for the client. What does not fit is for the ordinary way, whi
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -19,10 +18,10 @@ from proctor.store.faults import explain
 
 __all__ = ["Lane", "Step"]
 
-# After this long without use, ask whether the server still knows us; a lost connection is then opened anew.
-PING_SECONDS: Final = 5.0
-_UNFIT: Final = "22012"  # division by zero: how the one statement says that a step did not fit
-_AGAIN: Final = ("40001", "40P01")  # serialization failure, deadlock: undone, and worth another try
+_NAME: Final = "a change of the quick lane"
+# Division by zero is how the one statement says that a step did not fit; after a serialization failure or a deadlock
+# it is undone as well, and worth another try.
+_UNFIT: Final = ("22012", "40001", "40P01")
 
 
 class Step(NamedTuple):
@@ -39,44 +38,35 @@ class Lane:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._dialect = database.engine.dialect
-        self._kept: sa.Connection | None = None
+        self._bare: Any = None
         self._cursor: Any = None
-        self._used = 0.0
         self._run = self._one_by_one if database.dialect == "sqlite" else self._all_at_once
 
-    def commit(self, steps: Sequence[Step]) -> bool:
-        """Make the change durable; False: a step did not fit, and nothing was changed."""
+    def commit(self, steps: Sequence[Step]) -> bool | None:
+        """Make the change durable; False: a step did not fit, and nothing was changed.
+
+        None: the server was lost on the way, so that only the database itself can tell, when it is back.
+        """
         watch = self._database.watch or _unwatched
         try:
             self._ready()
-            fits = self._run(steps, watch)
+            return self._run(steps, watch)
         except self._dialect.loaded_dbapi.Error as error:
             return self._undone(error)
         except BaseException:
             self.close()  # in the middle of who knows what
             raise
-        self._used = time.monotonic()
-        return fits
 
     def close(self) -> None:
         """Let the connection go, and with it whatever was not committed."""
-        kept, self._kept, self._cursor = self._kept, None, None
-        if kept is not None:
-            kept.close()
+        bare, self._bare, self._cursor = self._bare, None, None
+        if bare is not None:
+            bare.close()
 
     def _ready(self) -> None:
-        quiet = time.monotonic() - self._used > PING_SECONDS
-        if self._kept is not None and quiet and self._database.dialect == "postgresql":
-            try:
-                self._cursor.execute("SELECT 1")
-            except self._dialect.loaded_dbapi.Error:
-                self.close()
-        if self._kept is None:
-            self._kept = self._database.own()
-            bare: Any = self._kept.connection.dbapi_connection
-            if self._database.dialect == "postgresql":
-                bare.autocommit = True
-            self._cursor = bare.cursor()
+        if self._bare is None:
+            self._bare = bare = self._database.own()
+            self._cursor = bare.cursor() if self._database.dialect == "sqlite" else _raw_cursor(bare)
 
     def _one_by_one(self, steps: Sequence[Step], watch: Callable[[str], None]) -> bool:
         cursor = self._cursor
@@ -100,26 +90,29 @@ class Lane:
         watch("committed")
         return True
 
-    def _undone(self, error: Exception) -> bool:
+    def _undone(self, error: Any) -> bool | None:
         """What an error of the driver means: another try the ordinary way, or a place that cannot serve."""
-        state = getattr(error, "sqlstate", None)
-        if state == _UNFIT or state in _AGAIN:
+        driver = self._dialect.loaded_dbapi
+        if isinstance(error, driver.IntegrityError) or getattr(error, "sqlstate", None) in _UNFIT:
+            self._bare.rollback()
             return False
-        bare: Any = self._kept.connection.dbapi_connection if self._kept is not None else None
-        lost = bool(self._dialect.is_disconnect(error, bare, self._cursor))  # type: ignore[arg-type]  # the driver's
-        made: Any = sa.exc.DBAPIError.instance(
-            "a change of the quick lane",
-            None,
-            error,
-            self._dialect.loaded_dbapi.Error,
-            connection_invalidated=lost,
-            dialect=self._dialect,
-        )
+        lost = bool(self._dialect.is_disconnect(error, self._bare, self._cursor))
         self.close()
+        if lost:
+            return None
+        made: Any = sa.exc.DBAPIError.instance(_NAME, None, error, driver.Error, dialect=self._dialect)
         sentence = explain(made, self._database.place)
         if sentence is not None:
             raise sentence from made
         return False
+
+
+def _raw_cursor(connection: Any) -> Any:
+    """A cursor for statements with numbered places: the driver would read the others letter by letter each time."""
+    from psycopg import RawCursor
+
+    connection.autocommit = True
+    return RawCursor(connection)
 
 
 def _unwatched(_moment: str) -> None:
@@ -134,7 +127,12 @@ def _joined(parts: tuple[tuple[str, int], ...]) -> str:
     """
     named = ", ".join(f"s{place} AS ({_counted(text)})" for place, (text, _) in enumerate(parts))
     fits = " AND ".join(f"(SELECT count(*) FROM s{place}) = {rows}" for place, (_, rows) in enumerate(parts))
-    return f"WITH {named} SELECT 1 / ({fits})::int"
+    return _numbered(f"WITH {named} SELECT 1 / ({fits})::int")
+
+
+def _numbered(text: str) -> str:
+    first, *others = text.split("%s")
+    return "".join([first, *(f"${place}{part}" for place, part in enumerate(others, 1))]).replace("%%", "%")
 
 
 def _counted(text: str) -> str:

@@ -68,24 +68,23 @@ class _Form:
     def __init__(self, statement: Any, dialect: sa.Dialect, columns: Sequence[str] | None) -> None:
         compiled = statement.compile(dialect=dialect, column_keys=columns)
         self.text = str(compiled)
-        self._order: Sequence[str] | None = compiled.positiontup
-        self._names = tuple(compiled.bind_names.values())
+        binds: Mapping[str, _Process] = compiled._bind_processors
+        in_order = compiled.positiontup
+        self._named = in_order is None
+        self._plan = [(name, binds.get(name)) for name in in_order or compiled.bind_names.values()]
         self._fixed: Row = {
             name: bind.effective_value for bind, name in compiled.bind_names.items() if not bind.required
         }
-        self._binds: Mapping[str, _Process] = compiled._bind_processors
         self._columns = list(getattr(statement, "selected_columns", ()))
         self._dialect = dialect
         self._results: list[tuple[str, _Process | None]] | None = None
 
     def values(self, given: Mapping[str, Any]) -> Any:
         """The values as the driver takes them."""
-        whole = {**self._fixed, **given} if self._fixed else dict(given)
-        for name, process in self._binds.items():
-            whole[name] = process(whole[name])
-        if self._order is None:
-            return {name: whole[name] for name in self._names}
-        return tuple([whole[name] for name in self._order])
+        whole = {**self._fixed, **given} if self._fixed else given
+        if self._named:
+            return {name: whole[name] if bind is None else bind(whole[name]) for name, bind in self._plan}
+        return tuple([whole[name] if bind is None else bind(whole[name]) for name, bind in self._plan])
 
     def rows(self, cursor: Any) -> list[Row]:
         """The rows of a cursor by their columns' names."""

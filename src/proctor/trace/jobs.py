@@ -41,7 +41,18 @@ class Sure:
 class Job:
     """What one caller wants: events, or a change of rows together with its events."""
 
-    __slots__ = ("change", "drafts", "error", "events", "guard", "prepared", "sure", "taken", "value")
+    __slots__ = (
+        "change",
+        "drafts",
+        "error",
+        "events",
+        "guard",
+        "prepared",
+        "sure",
+        "taken",
+        "tried",
+        "value",
+    )
 
     def __init__(
         self, drafts: Sequence[Draft], change: Change[Any] | None = None, sure: Sure | None = None
@@ -50,6 +61,7 @@ class Job:
         self.taken = False  # by the writer, or by a caller who gave up; set under the writer's lock
         self.prepared: list[Prepared] = []
         self.events: list[Event] = []
+        self.tried: list[Event] = []  # what may have been written before the server was lost
         self.value: Any = None
         self.error: Exception | None = None
         self.guard: Guard | None = None
@@ -58,6 +70,10 @@ class Job:
     def result(self) -> Any:
         """What the caller gets when all went well."""
         return self.events if self.change is None else self.value
+
+    def quickly(self, events: list[Event]) -> None:
+        """Note that the quick lane has written it."""
+        self.events, self.value = events, self.sure.value if self.sure is not None else None
 
     def finish(self) -> None:
         """Tell the caller."""
@@ -118,6 +134,11 @@ class AsyncJob(Job):
         """Wake the coroutine; only from its own loop's thread."""
         if not self.future.done():
             self.future.set_result(None)
+
+    def late(self) -> None:
+        """Wake it because its time is over."""
+        if not self.future.done():
+            self.future.set_exception(TimeoutError())
 
 
 def answer(jobs: Iterable[Job]) -> None:

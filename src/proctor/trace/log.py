@@ -24,6 +24,7 @@ __all__ = [
     "NEW_HEAD",
     "append_in",
     "append_prepared",
+    "is_written",
     "lock_log",
     "place",
     "read_heads",
@@ -33,6 +34,7 @@ __all__ = [
 
 CHANNEL = "proctor_events"
 _HEAD = "trace_id, first_seq, last_seq, count, hash, mac, started"
+_HASH = sa.text("SELECT hash FROM events WHERE seq = :place")
 _LOG_HEAD = f"SELECT {_HEAD} FROM trace_heads WHERE trace_id = ''"
 
 
@@ -166,6 +168,12 @@ def read_log(connection: sa.Connection) -> Head | None:
     """Where the whole log stands, without lock or check; None before the first event."""
     row = connection.exec_driver_sql(_LOG_HEAD).fetchone()
     return None if row is None else _head(row)
+
+
+def is_written(connection: sa.Connection, event: Event) -> bool:
+    """Whether this very event stands in its place."""
+    row = connection.execute(_HASH, {"place": event.seq}).first()
+    return row is not None and bytes(row[0]).hex() == event.hash
 
 
 def read_heads(connection: sa.Connection, names: set[str], key: bytes) -> dict[str, Head]:

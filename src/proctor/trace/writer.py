@@ -27,7 +27,7 @@ from proctor.store.faults import explain
 from proctor.store.lane import Lane
 from proctor.trace.chain import Head
 from proctor.trace.jobs import AsyncJob, Change, FutureJob, Guard, Job, Sure, ThreadJob, answer
-from proctor.trace.log import append_prepared, lock_log
+from proctor.trace.log import append_prepared, is_written, lock_log
 from proctor.trace.rows import Redacts, prepare
 from proctor.trace.tip import Tip
 from proctor.trace.wake import watcher_of
@@ -112,13 +112,20 @@ class TraceWriter:
         return cast("T", self._wait(ThreadJob((), change), deadline))
 
     async def transact_async(
-        self, change: Change[T], *, deadline: float = DEADLINE, sure: Sure | None = None
+        self,
+        change: Change[T],
+        *,
+        deadline: float = DEADLINE,
+        sure: Sure | None = None,
+        whatever_comes: bool = False,
     ) -> T:
         """Like `transact`, for event loops; `change` runs in the writer's thread.
 
-        `sure` is what it does in the usual case, and is tried before it: one trip instead of many.
+        `sure` is what it does in the usual case, and is tried before it: one trip instead of many. A caller who is
+        cancelled takes back what has not begun, unless it must be written `whatever_comes`.
         """
-        return cast("T", await self._wait_async(AsyncJob((), change, sure), deadline))
+        job = AsyncJob((), change, sure)
+        return cast("T", await self._wait_async(job, deadline, takes_back=not whatever_comes))
 
     def close(self, deadline: float = DEADLINE) -> None:
         """Write what was handed over, then end; later calls are refused."""
@@ -148,18 +155,21 @@ class TraceWriter:
             raise _late(self._give_up(job), deadline)
         return _outcome(job)
 
-    async def _wait_async(self, job: AsyncJob, deadline: float) -> Any:
+    async def _wait_async(self, job: AsyncJob, deadline: float, *, takes_back: bool = True) -> Any:
         until = time.monotonic() + deadline
         if not self._offer(job):
             await asyncio.to_thread(self._put, job, until)
+        timer = job.loop.call_later(max(0.0, until - time.monotonic()), job.late)
         try:
-            async with asyncio.timeout(max(0.0, until - time.monotonic())):
-                await job.future
+            await job.future
         except TimeoutError:
             raise _late(self._give_up(job), deadline) from None
         except asyncio.CancelledError:
-            self._give_up(job)
+            if takes_back:
+                self._give_up(job)
             raise
+        finally:
+            timer.cancel()
         return _outcome(job)
 
     def _offer(self, job: Job) -> bool:
@@ -275,23 +285,17 @@ class TraceWriter:
         job = jobs[0] if len(jobs) == 1 else None
         if job is None or job.guard is not None or not 0 < len(job.prepared) <= _FEW:
             return not jobs
-        if job.sure is None and job.change is not None:
-            return False
-        steps = job.sure.steps if job.sure is not None else ()
-        ahead = self._tip.advance(job.prepared)
+        ahead = self._tip.advance(job.prepared) if job.change is None or job.sure is not None else None
         if ahead is None:
             return False
-        try:
-            fits = self._lane.commit([*ahead.steps, *steps])
-        except UnavailableError:
-            self._tip.forget()  # it may be written
-            raise
-        if not fits:
+        fits = self._lane.commit([*ahead.steps, *(job.sure.steps if job.sure is not None else ())])
+        if fits:
+            self._tip.keep(ahead.log, ahead.heads)
+            job.quickly(ahead.events)
+        else:
             self._tip.miss()
-            return False
-        self._tip.keep(ahead.log, ahead.heads)
-        job.events, job.value = ahead.events, job.sure.value if job.sure is not None else None
-        return True
+            job.tried = ahead.events if fits is None else []
+        return bool(fits)
 
     def _commit(self, jobs: list[Job]) -> list[Job]:
         """One durable transaction for all; those whose own change failed hear of it and are left out."""
@@ -319,6 +323,9 @@ class TraceWriter:
         self, connection: sa.Connection, jobs: list[Job], log: Head, heads: dict[str, Head]
     ) -> list[tuple[Job, Exception]]:
         failed: list[tuple[Job, Exception]] = []
+        if jobs[0].tried and is_written(connection, jobs[0].tried[0]):
+            jobs[0].quickly(jobs[0].tried)  # the server was lost after the commit, not before
+            return failed
         for job in jobs:
             refusal = job.guard() if job.guard is not None else None
             if refusal is not None:
