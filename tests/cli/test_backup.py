@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +131,36 @@ def test_agent_cannot_restore_as_the_user(
     monkeypatch.setenv("PROCTOR_RUN", "run_1")
     assert main(["backup", "restore", name]) == 5
     assert (workspace / "a.txt").read_text() == "changed"
+
+
+def _git(place: Path, *words: str) -> str:
+    who = ["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgSign=false"]
+    return subprocess.run(
+        ["git", "-C", str(place), *who, *words], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def test_undo_over_commits_says_the_two_ways_and_takes_either(workspace: Path, capsys: Out) -> None:
+    """Refused with code 5 and both options; --dry-run lists the commits; --keep-commits leaves git as it is."""
+    _git(workspace, "init", "-q", "-b", "main")
+    _git(workspace, "add", "-A")
+    _git(workspace, "commit", "-qm", "first")
+    call = ["tools", "call", "write_file", "file_path=a.txt", "content=agent"]
+    assert main(call) == 0
+    _git(workspace, "commit", "-qam", "mine")
+    capsys.readouterr()
+    assert main(["undo"]) == 5
+    said = capsys.readouterr().err
+    assert "1 commit was made on main" in said
+    assert "--keep-commits" in said
+    assert "--with-git" in said
+    assert main(["undo", "--dry-run", "--keep-commits"]) == 0
+    shown = capsys.readouterr()
+    assert "mine" in shown.err
+    assert "a.txt" in shown.out
+    assert ".git" not in shown.out
+    assert main(["undo", "--keep-commits", "--with-git"]) == 2
+    assert main(["undo", "--keep-commits"]) == 0
+    assert "git diff" in capsys.readouterr().out
+    assert (workspace / "a.txt").read_text() == "a"
+    assert _git(workspace, "log", "-1", "--format=%s") == "mine"

@@ -14,6 +14,7 @@ from proctor.cli.output import json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from proctor.workspace.backups import Backup, Backups
+    from proctor.workspace.history import Choice
     from proctor.workspace.tree import Progress, ProgressCallback
 
 __all__ = ["backup", "bring_back", "open_backups", "print_changes", "this_workspace"]
@@ -180,15 +181,28 @@ def restore(name: str, into: Path | None, dry_run: bool, as_json: bool) -> None:
     bring_back(one, into=into, as_json=as_json)
 
 
-def bring_back(one: Backup, *, into: Path | None = None, as_undo: bool = False, as_json: bool) -> None:
+def bring_back(
+    one: Backup,
+    *,
+    into: Path | None = None,
+    as_undo: bool = False,
+    history: Choice = "restore",
+    as_json: bool,
+) -> None:
     """Restore through the gate and say what was done."""
     from proctor.cli.calling import call_tool
 
     target = (into or one.workspace).resolve()
-    inputs = {"backup_path": str(one.path), "workspace_path": str(target), "as_undo": as_undo}
+    inputs = {
+        "backup_path": str(one.path),
+        "workspace_path": str(target),
+        "as_undo": as_undo,
+        "history": history,
+    }
     # Into another directory: the gate judges it from the one above, which is where the user may write.
     place = target.parent if into else one.workspace
-    print_restored(call_tool("restore_backup", inputs, workspace=place, progress=True), as_json)
+    done = call_tool("restore_backup", inputs, workspace=place, progress=True)
+    print_restored(done, as_json, _about_git(done, as_undo, history))
 
 
 def print_changes(rows: Sequence[tuple[str, str]], as_json: bool) -> None:
@@ -200,11 +214,24 @@ def print_changes(rows: Sequence[tuple[str, str]], as_json: bool) -> None:
     click.echo(f"{len(rows)} paths would change.", err=True)
 
 
-def print_restored(done: Mapping[str, Any], as_json: bool) -> None:
+def _about_git(done: Mapping[str, Any], as_undo: bool, history: Choice) -> str:
+    """What became of commits that were made since."""
+    if not done["history_moved"]:
+        return ""
+    if history == "keep":
+        return "Git was left as it is: `git diff` shows what was taken back."
+    if not as_undo:
+        return f"Since then {done['history_moved']}; that is only in {done['safety_backup']} now."
+    find = f"; `git branch NAME {done['head_before'][:12]}` finds it again" if done["head_before"] else ""
+    return f"Since then {done['history_moved']}{find}."
+
+
+def print_restored(done: Mapping[str, Any], as_json: bool, about_git: str = "") -> None:
     """Say what a restore did and how to take it back."""
     name, target, safety = done["backup_name"], done["workspace_path"], done["safety_backup"]
     if as_json:
-        rest = {word: done[word] for word in ("changed", "left", "notes", "resumed", "truncated")}
+        words = ("changed", "left", "notes", "resumed", "history_moved", "head_before", "truncated")
+        rest = {word: done[word] for word in words}
         print_json({"backup": name, "target": target, "safety": safety} | rest)
         return
     click.echo(f"{_printable(target)} is as in {name}; {done['changed_count']} paths changed.")
@@ -212,6 +239,8 @@ def print_restored(done: Mapping[str, Any], as_json: bool) -> None:
         [f"left as it is: {_printable(path)} (the backup could not read it)" for path in done["left"]]
     )
     _print_limited(list(done["notes"]))
+    if about_git:
+        click.echo(about_git)
     click.echo(f"The state before is saved as {safety}; `proctor undo` brings it back.", err=True)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -82,6 +82,11 @@ class RestoreIn(ToolInput):
         default=None, description="Path to workspace to restore to; the backup's own by default."
     )
     as_undo: bool = Field(default=False, description="Note it as taking back what came after the backup.")
+    history: Literal["refuse", "keep", "restore"] | None = Field(
+        default=None,
+        description="When git's history moved since: refuse (an undo's default), keep git as it is and bring back only "
+        "the files, or restore git too (a restore's default).",
+    )
 
 
 class RestoreOut(ToolOutput):
@@ -99,6 +104,10 @@ class RestoreOut(ToolOutput):
     left: list[str] = Field(default_factory=list, description="Unreadable when saved, so left as they are.")
     notes: list[str] = Field(default_factory=list)
     resumed: bool = Field(default=False, description="Whether it finished an interrupted restore.")
+    history_moved: str = Field(default="", description="How git's history had moved since the backup.")
+    head_before: str = Field(
+        default="", description="The commit that was checked out right before, if it moved."
+    )
     truncated: bool = False
 
 
@@ -211,6 +220,7 @@ def _restore_now(context: Context, call: RestoreIn) -> RestoreOut:
             target=target,
             allowed_roots=(context.root,),
             undoes=backup.id if call.as_undo else "",
+            history=call.history or ("refuse" if call.as_undo else "restore"),
             progress=_telling(context),
             step=lambda: _go_on(context),
         )
@@ -246,6 +256,8 @@ def _restored(done: Restored) -> RestoreOut:
         left=left[:MOST_PATHS],
         notes=[json_text(note) for note in done.notes[:MOST_PATHS]],
         resumed=done.resumed,
+        history_moved=done.moved.sentence() if done.moved else "",
+        head_before=done.moved.now.head if done.moved and done.moved.now else "",
         truncated=cut,
     )
 

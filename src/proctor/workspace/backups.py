@@ -19,6 +19,7 @@ from proctor.protocol.ids import new_id
 from proctor.protocol.ports import Clock, SystemClock
 from proctor.workspace import gc, snapshot
 from proctor.workspace.catalog import Backup, BackupKind, Catalog, file_key
+from proctor.workspace.history import History, history_of
 from proctor.workspace.journal import JournalFile
 from proctor.workspace.locks import file_lock
 from proctor.workspace.manifest import Entry, Manifest
@@ -106,6 +107,7 @@ class Backups(Catalog):
             previous: Mapping[str, Entry] = {}
         else:
             previous = self._previous(workspace) if known is None else known
+        stood = history_of(workspace) or History("", "", "")
         try:
             manifest, stored = snapshot.take(
                 self.store, workspace, previous=previous, exclude=exclude, index=index, progress=progress
@@ -125,6 +127,9 @@ class Backups(Catalog):
                 undoes=undoes,
                 undoable=undoable,
                 pinned=bool(pin),
+                branch=stood.branch,
+                head=stood.head,
+                history=stood.digest,
             )
             self.publish(backup, manifest, pin)
         except OSError as error:

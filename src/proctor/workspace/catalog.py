@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from proctor.protocol.errors import IntegrityError, NotFoundError, RefusedError
+from proctor.workspace.history import History
 from proctor.workspace.journal import write_durably
 from proctor.workspace.manifest import Manifest, decode, encode
 from proctor.workspace.packs import fsync_dir
@@ -44,6 +45,14 @@ class Backup:
     undoes: str = ""  # the backup an undo went back to, when this was taken before that undo
     undoable: bool = False
     pinned: bool = False
+    branch: str = ""
+    head: str = ""
+    history: str = ""  # a digest of where git's history stood, branch and commit and every ref
+
+    @property
+    def stood(self) -> History | None:
+        """Where git's history stood, if there was one."""
+        return History(self.branch, self.head, self.history) if self.history else None
 
     @property
     def name(self) -> str:

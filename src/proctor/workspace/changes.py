@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 
 from proctor.workspace.manifest import Entry, Extra, Manifest
 
@@ -34,6 +34,27 @@ class Changes:
         made = [self.folders, self.write, [entry for entry, _ in self.link], self.special]
         rest = [self.remove, self.amend, self.amend_folders]
         return sorted({entry.path for group in made + rest for entry in group})
+
+    def leaving(self, kept: Callable[[str], bool]) -> Changes:
+        """The same work without what belongs to the paths that are to stay as they are."""
+
+        def rest(entries: list[Entry]) -> list[Entry]:
+            return [entry for entry in entries if not kept(entry.path)]
+
+        return Changes(
+            remove=rest(self.remove),
+            folders=rest(self.folders),
+            write=rest(self.write),
+            link=[(entry, shared) for entry, shared in self.link if not kept(entry.path)],
+            special=rest(self.special),
+            amend=rest(self.amend),
+            amend_folders=rest(self.amend_folders),
+            left=self.left,
+        )
+
+    def keeping(self, kept: Callable[[str], bool]) -> Changes:
+        """The same work, but nothing of those paths is deleted."""
+        return replace(self, remove=[entry for entry in self.remove if not kept(entry.path)])
 
     def rows(self) -> list[tuple[str, str]]:
         """Say for each path what would happen: create, replace, delete, amend."""

@@ -25,6 +25,7 @@ class Journal:
     safety_id: str
     workspace: str
     staging: str
+    history: str = "restore"  # what is done with git's own files; finishing it does the same
 
 
 class JournalFile:

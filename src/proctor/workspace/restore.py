@@ -17,6 +17,7 @@ from proctor.protocol.permits import Permit, redeem_permit
 from proctor.workspace import snapshot
 from proctor.workspace.backups import Backup, Backups
 from proctor.workspace.changes import Changes, compare
+from proctor.workspace.history import Choice, HistoryMovedError, Moved, moved_since
 from proctor.workspace.journal import Journal
 from proctor.workspace.manifest import Manifest
 from proctor.workspace.packs import BlobIndex, PackReader
@@ -45,16 +46,28 @@ class Restored:
     left: tuple[str, ...]  # the backup could not read them when it was made: untouched
     notes: tuple[str, ...]  # what this user may not set, such as foreign owners
     resumed: bool
+    moved: Moved | None = None  # how git's history had moved since the backup
 
 
-def preview(backups: Backups, backup: Backup, target: Path | None = None) -> Changes:
+def preview(
+    backups: Backups, backup: Backup, target: Path | None = None, *, history: Choice = "restore"
+) -> Changes:
     """Say what a restore would change, without changing or storing anything."""
     place = target or backup.workspace
     wanted = backups.manifest(backup)
     if not place.exists():
         return compare(Manifest([]), wanted)
     now = snapshot.look(snapshot.real_directory(place), previous=wanted.by_path, exclude=backup.excluded)
-    return compare(now, wanted)
+    return _about_git(compare(now, wanted), history)
+
+
+def _about_git(changes: Changes, history: str) -> Changes:
+    """Leave git's own files alone, or at least every object: a commit that came later is not deleted by an undo."""
+    if history == "keep":
+        return changes.leaving(lambda path: path == ".git" or path.startswith(".git/"))
+    if history == "objects":
+        return changes.keeping(lambda path: path.startswith(".git/objects/"))
+    return changes
 
 
 def restore(
@@ -65,14 +78,18 @@ def restore(
     target: Path | None = None,
     allowed_roots: Sequence[Path] = (),
     undoes: str = "",
+    history: Choice = "restore",
     progress: ProgressCallback | None = None,
     step: Callable[[], None] | None = None,
 ) -> Restored:
-    """Restore into the backup's own workspace, or into an empty directory inside the allowed roots."""
+    """Restore into the backup's own workspace, or into an empty directory inside the allowed roots.
+
+    `history` is what happens when git's history moved since; an undo (`undoes`) never deletes a git object.
+    """
     redeem_permit(permit, now=time.monotonic(), tool=RESTORE_TOOL)
     place = _target(backups, backup, target, allowed_roots)
     with backups.store.shared(), backups.workspace_lock(place, exclusive=True):
-        done = _Run(backups, backup, place, undoes, progress, step).run()
+        done = _Run(backups, backup, place, undoes, history, progress, step).run()
     backups.expire()
     return done
 
@@ -83,6 +100,7 @@ class _Run:
     backup: Backup
     place: Path
     undoes: str
+    history: Choice
     progress: ProgressCallback | None
     step: Callable[[], None] | None
 
@@ -90,13 +108,15 @@ class _Run:
         wanted = self.backups.manifest(self.backup)
         file = self.backups.journal(self.place)
         earlier = file.read()
+        moved = moved_since(self.backup.stood, self.place) if earlier is None else None
+        about_git = self._about_git(moved, earlier)
         index = BlobIndex(self.backups.store)
         safety, now = self._safety(wanted, earlier, index)
-        changes = compare(now, wanted)
+        changes = _about_git(compare(now, wanted), about_git)
         self._refuse_unsaved(changes, now, safety)
         staging = earlier.staging if earlier else f"{STAGING_PREFIX}{secrets.token_hex(4)}"
         undo_to = earlier.safety_id if earlier else safety.id
-        file.write(Journal(self.backup.id, self.backup.name, undo_to, str(self.place), staging))
+        file.write(Journal(self.backup.id, self.backup.name, undo_to, str(self.place), staging, about_git))
         try:
             notes = self._apply(changes, now, wanted, staging, index)
         except (OSError, ProctorError) as error:
@@ -104,9 +124,19 @@ class _Run:
         file.clear()
         found = self.backups.find(undo_to)
         left = tuple(entry.path for entry in changes.left)
-        return Restored(
-            self.backup, self.place, found, tuple(changes.paths()), left, notes, earlier is not None
-        )
+        paths = tuple(changes.paths())
+        return Restored(self.backup, self.place, found, paths, left, notes, earlier is not None, moved)
+
+    def _about_git(self, moved: Moved | None, earlier: Journal | None) -> str:
+        """What is done with git's own files: restore, keep, or restore all but never delete an object."""
+        if earlier is not None and earlier.backup_id == self.backup.id:
+            return earlier.history
+        if moved is not None and self.history == "refuse":
+            point = f"{self.backup.name} " if self.undoes else ""
+            raise HistoryMovedError(what=moved.sentence(), backup=self.backup.name, point=point)
+        if moved is not None and self.history == "keep":
+            return "keep"
+        return "objects" if self.undoes else "restore"
 
     def _safety(self, wanted: Manifest, earlier: Journal | None, index: BlobIndex) -> tuple[Backup, Manifest]:
         """Snapshot what is there now; after an interrupted restore it is no undo point, only a safeguard."""

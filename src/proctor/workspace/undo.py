@@ -15,6 +15,7 @@ from proctor.workspace import snapshot
 from proctor.workspace.backups import Backup, Backups
 from proctor.workspace.catalog import file_key
 from proctor.workspace.changes import Changes
+from proctor.workspace.history import Choice
 from proctor.workspace.locks import file_lock
 from proctor.workspace.restore import Restored, preview, restore
 from proctor.workspace.tree import ProgressCallback
@@ -64,16 +65,23 @@ def choose_undo(backups: Backups, workspace: Path, name: str = "") -> UndoPoint:
     )
 
 
-def preview_undo(backups: Backups, point: UndoPoint) -> Changes:
+def preview_undo(backups: Backups, point: UndoPoint, *, history: Choice = "refuse") -> Changes:
     """Say what an undo would change."""
-    return preview(backups, point.backup)
+    return preview(backups, point.backup, history=history)
 
 
 def undo(
-    backups: Backups, point: UndoPoint, *, permit: Permit, progress: ProgressCallback | None = None
+    backups: Backups,
+    point: UndoPoint,
+    *,
+    permit: Permit,
+    history: Choice = "refuse",
+    progress: ProgressCallback | None = None,
 ) -> Restored:
-    """Bring the workspace back to the state of the point."""
-    return restore(backups, point.backup, permit=permit, undoes=point.backup.id, progress=progress)
+    """Bring the workspace back to the state of the point; `history` says what if git's history moved since."""
+    return restore(
+        backups, point.backup, permit=permit, undoes=point.backup.id, history=history, progress=progress
+    )
 
 
 def save_before_write(backups: Backups, workspace: Path, *, run_id: str, reason: str) -> Backup:
