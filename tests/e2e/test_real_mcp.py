@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def _claude(program: Path, server: ModelServer, repo: Path, prompt: str, **env: 
     return _lines(command, repo, {**os.environ, **own, **env})
 
 
-def _codex(program: Path, server: ModelServer, repo: Path, prompt: str, **env: str) -> list[dict[str, Any]]:
+def _configure(server: ModelServer, repo: Path) -> None:
     config = Path(os.environ["CODEX_HOME"]) / "config.toml"
     ours = config.read_text() if config.exists() else ""
     config.write_text(
@@ -81,6 +82,10 @@ def _codex(program: Path, server: ModelServer, repo: Path, prompt: str, **env: s
         f'env_key = "SIM_KEY"\nrequest_max_retries = 1\nstream_max_retries = 1\n'
         f'[projects."{repo}"]\ntrust_level = "trusted"\n' + ours
     )
+
+
+def _codex(program: Path, server: ModelServer, repo: Path, prompt: str, **env: str) -> list[dict[str, Any]]:
+    _configure(server, repo)
     command = [str(program), "exec", "--json", "--skip-git-repo-check", "-s", "danger-full-access", prompt]
     return _lines(command, repo, {**os.environ, "SIM_KEY": "sk-simulated", "PATH": node_path(), **env})
 
@@ -182,6 +187,77 @@ def test_a_real_agent_with_a_tasks_token_calls_as_that_task(
     assert not (repo / "made.txt").exists()
     found = {(row["actor_name"], row["task_id"], row["attempt"], row["trace_id"]) for row in _calls(home)}
     assert found == {("forge", "task-1", 1, "trace-1")}
+
+
+def test_an_agent_of_a_task_calls_with_the_token_its_attempt_was_given(
+    agent: tuple[str, Path],
+    home: Path,
+    repo: Path,
+    models: ModelServer,  # noqa: F811
+) -> None:
+    """The whole way: queue, supervisor, agent, its MCP server, gate; the file is in the task's commit and nowhere else."""
+    name, program = agent
+    (repo / "proctor.toml").write_text(
+        SETTINGS[name].format(program=program, url=models.url, home=home / "codex")
+    )
+    _commit(repo)
+    _integrate(name, repo)
+    if name == "codex":
+        _configure(models, repo)
+    words = ["tasks", "add", _prompt(WAIT, READ, WRITE), "--agent", name, "--json"]
+    try:
+        task = _proctor(repo, *words)["task_id"]
+        deadline = time.monotonic() + 120
+        while (shown := _proctor(repo, "tasks", "show", task, "--json"))["status"] not in {
+            "completed",
+            "failed",
+        }:
+            assert time.monotonic() < deadline, shown
+            time.sleep(0.5)
+    finally:
+        subprocess.run([sys.executable, "-m", "proctor", "supervisor", "stop"], timeout=60, check=False)
+    assert shown["status"] == "completed", shown
+    rows = [row for row in _calls(home) if row["tool_name"] in {"read_file", "write_file"}]
+    assert [(row["actor_name"], row["task_id"], row["attempt"], row["error"]) for row in rows] == [
+        (name, task, 1, None)
+    ] * 2
+    assert {row["trace_id"] for row in rows} == {shown["trace_id"]}
+    made = subprocess.run(
+        ["git", "show", f"{shown['result']['commit']}:made.txt"], cwd=repo, capture_output=True, timeout=60
+    )
+    assert made.stdout == b"made"
+    assert not (repo / "made.txt").exists()
+
+
+SETTINGS = {
+    "claude": """
+[agents.claude]
+command = ["{program}"]
+model = "claude-sonnet-4-5"
+env = {{ ANTHROPIC_BASE_URL = "{url}", ANTHROPIC_API_KEY = "sk-ant-simulated", CLAUDE_CODE_MAX_RETRIES = "1" }}
+""",
+    "codex": """
+[agents.codex]
+command = ["{program}"]
+env = {{ CODEX_HOME = "{home}", SIM_KEY = "sk-simulated", PROCTOR_CODEX_SANDBOX = "danger-full-access" }}
+""",
+}
+
+
+def _commit(repo: Path) -> None:
+    for words in (
+        ["add", "-A"],
+        ["-c", "user.name=T", "-c", "user.email=t@localhost", "commit", "-qm", "Begin"],
+    ):
+        subprocess.run(["git", *words], cwd=repo, check=True, timeout=60)
+
+
+def _proctor(repo: Path, *words: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-m", "proctor", *words], cwd=repo, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def test_claude_code_shows_and_expands_the_slash_commands(

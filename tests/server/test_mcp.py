@@ -308,6 +308,8 @@ def test_names_and_outputs_that_nobody_expects_are_made_fit() -> None:
     """A client without a name, or with a line break in it, is still an agent; an output that was not kept is no success."""
     assert client_name(None) == client_name(" \n") == "mcp-client"
     assert client_name("a\nb" * 100) == ("ab" * 100)[:60]
+    asked = CallResult(call_id="c", tool="t", trace_id="x", state=CallState.WAITING, approval_id="appr_2")
+    assert "appr_1 expired without an answer" in result_of(asked, "appr_1").structured_content["reason"]
     empty = CallResult(call_id="c", tool="t", trace_id="x", state=CallState.ENDED, replayed=True)
     assert result_of(empty).is_error
     huge = {"rows": [{"text": "x" * 50}] * 100_000, "name": "y" * 10}

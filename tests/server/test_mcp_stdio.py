@@ -121,6 +121,23 @@ async def _ignore(call: Any) -> None:
         await call
 
 
+@era
+async def test_a_cancelled_call_ends_and_the_connection_goes_on(tmp_path: Path, era: str) -> None:
+    """The client stops waiting for one call: its command is gone, the next call is answered."""
+    desk = Desk(tmp_path)
+    (desk.work / "a.txt").write_text("a")
+    command = "touch begun; sleep 60; touch late"
+    async with desk.client(era) as client:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            running = group.create_task(client.call_tool("execute_command", {"command": command}))
+            await _until((desk.work / "begun").exists)
+            running.cancel()
+        assert body(await client.call_tool("read_file", {"path": "a.txt"}))["content"] == "a"
+        await _until(lambda: _calls(desk)[0]["state"] == "ended")
+    assert _calls(desk)[0]["code"] == "cancelled"
+    assert not (desk.work / "late").exists()
+
+
 async def test_a_client_that_disappears_leaves_nothing(tmp_path: Path) -> None:
     """Its end of the pipe closes while a command runs: the call is cancelled and settled, the server ends by itself."""
     desk = Desk(tmp_path)
