@@ -103,13 +103,15 @@ def _listen() -> socket.socket:
 
 
 @contextlib.contextmanager
-def served(place: Path, **settings: Any) -> Iterator[Door]:
+def served(place: Path, *, database_url: str = "", **settings: Any) -> Iterator[Door]:
     """Serve a new workspace with a state of its own until the block ends."""
     workspace = place / "work"
     (workspace / ".git").mkdir(parents=True)
     home = place / "home"
     home.mkdir()
     environ = {"HOME": str(home), "PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": ""}
+    if database_url:
+        environ["PROCTOR_DATABASE_URL"] = database_url
     app = App(load_settings(workspace, environ))
     http, ws = _listen(), _listen()
     ports = frozenset(one.getsockname()[1] for one in (http, ws))

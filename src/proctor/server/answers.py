@@ -8,17 +8,19 @@ from typing import Any, Final
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
+from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from proctor.gate.humans import NotHumanError
 from proctor.protocol.errors import ProctorError
 from proctor.protocol.tools import CallError, CallResult
+from proctor.server.encoding import encode
 
 __all__ = [
     "REFUSALS",
+    "UNKEEPABLE",
     "CallAnswer",
     "Refused",
     "call_answer",
@@ -28,6 +30,7 @@ __all__ = [
     "on_http_error",
     "on_invalid",
     "on_proctor_error",
+    "on_unkeepable",
     "status_of",
 ]
 
@@ -49,6 +52,9 @@ _BY_CODE: Final[Mapping[str, int]] = {
 }
 _BY_EXIT: Final[Mapping[int, int]] = {2: 400, 3: 202, 4: 404, 5: 403, 6: 503, 7: 500}
 _MOST_PROBLEMS: Final = 5
+UNKEEPABLE: Final = (
+    "The request holds a value that cannot be kept: a NUL, half a character or a number too large."
+)
 
 
 class Refused(BaseModel):
@@ -97,9 +103,8 @@ class CallAnswer(BaseModel):
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Answer JSON; moments become ISO 8601, what JSON cannot hold becomes text."""
-    raw = to_json(content, inf_nan_mode="null", serialize_unknown=True)
-    return Response(raw, status, dict(headers or {}), media_type="application/json")
+    """Answer JSON."""
+    return Response(encode(content), status, dict(headers or {}), media_type="application/json")
 
 
 def status_of(error: CallError) -> int:
@@ -145,6 +150,12 @@ async def on_invalid(_request: Request, error: Exception) -> Response:
     more = f" (and {len(found) - _MOST_PROBLEMS} more)" if len(found) > _MOST_PROBLEMS else ""
     body = {"error": "; ".join(texts) + more, "hint": "See /openapi.json.", "code": "invalid_input"}
     return json_response(body, 422)
+
+
+async def on_unkeepable(_request: Request, error: Exception) -> Response:
+    """A value that no column can hold: NUL, half a character, a number beyond all; the caller's, so it is said to them."""
+    logger.info("a request held what cannot be kept: {}", type(error).__name__)
+    return json_response({"error": UNKEEPABLE, "hint": "See /openapi.json.", "code": "invalid_input"}, 422)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:

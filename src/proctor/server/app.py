@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import sqlalchemy as sa
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
@@ -25,8 +26,8 @@ from proctor.server import (
     agents_api,
     answers,
     approvals_api,
-    chat_api,
     browser_api,
+    chat_api,
     governed,
     health,
     plans_api,
@@ -125,6 +126,7 @@ _HANDLERS: Final[dict[int | type[Exception], Any]] = {
     ProctorError: answers.on_proctor_error,
     RequestValidationError: answers.on_invalid,
     HTTPException: answers.on_http_error,
+    **dict.fromkeys((sa.exc.DataError, UnicodeEncodeError, OverflowError), answers.on_unkeepable),
     Exception: answers.on_defect,
 }
 

@@ -58,9 +58,19 @@ Stream = Annotated[bool, Query(description="Answer as server-sent events while i
 Hold = Annotated[float, Query(ge=0, le=HOLD_SECONDS, description="Wait so long for each answer of a person.")]
 
 
+_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
+    **REFUSALS,
+    200: {
+        "content": {"application/json": {}, "text/event-stream": {}},
+        "description": "With `stream`: events.",
+    },
+    202: {"description": "A person has to answer first."},
+}
+
+
 def router(front: Front) -> APIRouter:
     """All routes."""
-    routes = APIRouter(prefix="/api/chats", tags=["chats"], responses=REFUSALS)
+    routes = APIRouter(prefix="/api/chats", tags=["chats"], responses=_ANSWERS)
     _reading(routes, front)
     _speaking(routes, front)
     return routes

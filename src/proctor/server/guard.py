@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from proctor.protocol.errors import ProctorError
 from proctor.server.auth import Access, Refusal, hide_token
+from proctor.server.encoding import encode
 
 __all__ = ["MAX_BODY", "ASGIApp", "Guard", "Message", "Receive", "Scope", "Send", "Traffic", "refuse"]
 
@@ -124,7 +124,7 @@ _TOO_LARGE: Final = Refusal(
 
 async def refuse(scope: Scope, send: Send, refusal: Refusal) -> None:
     """Answer a refusal in JSON; a WebSocket gets it as the answer to its handshake."""
-    body = to_json(refusal.body())
+    body = encode(refusal.body())
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),

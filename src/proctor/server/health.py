@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from proctor.protocol.states import TaskState
+from proctor.server.answers import REFUSALS
 from proctor.server.front import Front
 from proctor.store.tables import approvals, task_queue
 from proctor.trace.metrics import CONTENT_TYPE
@@ -63,7 +64,7 @@ def _open(front: Front) -> int:
 
 def router(front: Front, metrics: CollectorRegistry) -> APIRouter:
     """The two routes."""
-    routes = APIRouter(tags=["health"])
+    routes = APIRouter(tags=["health"], responses=REFUSALS)
 
     @routes.get("/health", response_model=Health, summary="Whether the server lives")
     async def health() -> Any:

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 from loguru import logger
-from pydantic_core import to_json
 
 from proctor.protocol.errors import ProctorError, UnavailableError
 from proctor.protocol.events import Event
+from proctor.server.encoding import encode
 from proctor.store.database import Database
 from proctor.trace.cursor import Cursor
 from proctor.trace.reader import last_seq
@@ -55,7 +55,7 @@ class Line:
     @classmethod
     def of(cls, event: Event) -> Line:
         """Encode it."""
-        return cls(event.seq, event.trace_id, to_json(event_json(event), inf_nan_mode="null").decode())
+        return cls(event.seq, event.trace_id, encode(event_json(event)).decode())
 
 
 @dataclass(eq=False)

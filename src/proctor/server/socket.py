@@ -10,13 +10,16 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import sqlalchemy as sa
 from loguru import logger
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from proctor.protocol.errors import ProctorError
 from proctor.protocol.tools import CallResult
+from proctor.server.answers import UNKEEPABLE
 from proctor.server.auth import Refusal
 from proctor.server.chat_api import SocketChat
+from proctor.server.encoding import encode
 from proctor.server.frames import (
     REQUESTS,
     Asked,
@@ -103,7 +106,7 @@ class _Connection:
     async def say(self, frame: Frame) -> None:
         """Send one frame; a client that has gone hears nothing, and reading ends by itself."""
         try:
-            text = to_json(frame, inf_nan_mode="null", serialize_unknown=True).decode()
+            text = encode(frame).decode()
             await self._send({"type": "websocket.send", "text": text})
         except OSError:
             return
@@ -145,6 +148,8 @@ class _Connection:
                 frame = await self._answer(request)
             except (RequestError, ProctorError) as error:
                 frame = error_frame(str(error), request)
+            except (sa.exc.DataError, UnicodeEncodeError, OverflowError):
+                frame = error_frame(UNKEEPABLE, request)
             except Exception as error:  # noqa: BLE001 - frame handler: one message's failure is its own
                 logger.exception("a {} frame failed", request.type[:40])
                 frame = error_frame(

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from proctor.protocol.errors import NotFoundError
 from proctor.protocol.tools import REAL, Tool
-from proctor.server.answers import REFUSALS, CallAnswer, call_answer
+from proctor.server.answers import REFUSALS, CallAnswer, Refused, call_answer
 from proctor.server.front import HOLD_SECONDS, Front, How, Place
 from proctor.store.tables import calls
 
@@ -30,6 +30,11 @@ SHOWN: Final = (
     "approval_id", "snapshot_id", "requested_at", "started_at", "ended_at", "duration_ms",
 )  # fmt: skip
 Route = Callable[..., Awaitable[Response]]
+# A call that was made tells what came of it, whatever that was; one that could not even be made is refused.
+_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
+    202: {"model": CallAnswer, "description": "A person has to answer first."},
+    **{code: {**said, "model": CallAnswer | Refused} for code, said in REFUSALS.items()},
+}
 
 
 class ToolAnswer(BaseModel):
@@ -71,7 +76,7 @@ def router(front: Front) -> APIRouter:
                 _calling(front, tool),
                 methods=["POST"],
                 response_model=CallAnswer,
-                responses={202: {"model": CallAnswer, "description": "A person has to answer first."}},
+                responses=_ANSWERS,
                 summary=tool.summary,
                 tags=["tools"],
                 operation_id=f"call_{name}",

@@ -19,7 +19,7 @@ from proctor.sandbox.run import run
 from proctor.sandbox.spec import Result
 from proctor.tools import jobs
 from proctor.tools.confined import Shell, command_spec, refusals, runs, sandbox_facts
-from proctor.tools.models import MARK, Moment, ToolInput, ToolOutput, now
+from proctor.tools.models import MARK, Moment, Stored, ToolInput, ToolOutput, now
 from proctor.tools.registry import declare
 
 __all__ = ["CommandOut", "JobOut", "command_tools"]
@@ -33,7 +33,7 @@ Hosts = Annotated[list[Annotated[str, Field(min_length=1, max_length=300)]], Fie
 HOSTS_WORDS: Final = (
     "Hosts the command needs (`example.org`, `*.example.org`); it reaches these only, through a proxy."
 )
-JobId = Annotated[str, Field(min_length=1, max_length=64, description="What start_command answered.")]
+JobId = Annotated[str, Field(min_length=1, max_length=64, description="What start_command answered."), Stored]
 
 
 class CommandIn(ToolInput):

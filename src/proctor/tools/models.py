@@ -33,6 +33,7 @@ T = TypeVar("T")
 
 MARK = "SIMULATED"
 """Stands in every text that a mock adapter made up."""
+MAX_TEXT = 16 * 1024 * 1024
 
 
 def _without_nul(text: str) -> str:
@@ -50,7 +51,8 @@ Moment = datetime
 class ToolInput(BaseModel):
     """What a caller may say; anything else is refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # With a longest length pydantic looks at every character, so half a character (a lone surrogate) is refused too.
+    model_config = ConfigDict(frozen=True, extra="forbid", str_max_length=MAX_TEXT)
 
 
 class ToolOutput(BaseModel):
