@@ -161,6 +161,8 @@ def test_undo_over_commits_says_the_two_ways_and_takes_either(workspace: Path, c
     assert ".git" not in shown.out
     assert main(["undo", "--keep-commits", "--with-git"]) == 2
     assert main(["undo", "--keep-commits"]) == 0
-    assert "git diff" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "git diff" in shown.out
+    assert "`proctor undo swarm_" in shown.err
     assert (workspace / "a.txt").read_text() == "a"
     assert _git(workspace, "log", "-1", "--format=%s") == "mine"

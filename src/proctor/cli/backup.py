@@ -202,7 +202,8 @@ def bring_back(
     # Into another directory: the gate judges it from the one above, which is where the user may write.
     place = target.parent if into else one.workspace
     done = call_tool("restore_backup", inputs, workspace=place, progress=True)
-    print_restored(done, as_json, _about_git(done, as_undo, history))
+    back = f"undo {done['safety_backup']}" if as_undo else "undo"
+    print_restored(done, as_json, back, _about_git(done, as_undo, history))
 
 
 def print_changes(rows: Sequence[tuple[str, str]], as_json: bool) -> None:
@@ -226,7 +227,7 @@ def _about_git(done: Mapping[str, Any], as_undo: bool, history: Choice) -> str:
     return f"Since then {done['history_moved']}{find}."
 
 
-def print_restored(done: Mapping[str, Any], as_json: bool, about_git: str = "") -> None:
+def print_restored(done: Mapping[str, Any], as_json: bool, back: str, about_git: str) -> None:
     """Say what a restore did and how to take it back."""
     name, target, safety = done["backup_name"], done["workspace_path"], done["safety_backup"]
     if as_json:
@@ -241,7 +242,7 @@ def print_restored(done: Mapping[str, Any], as_json: bool, about_git: str = "") 
     _print_limited(list(done["notes"]))
     if about_git:
         click.echo(about_git)
-    click.echo(f"The state before is saved as {safety}; `proctor undo` brings it back.", err=True)
+    click.echo(f"The state before is saved as {safety}; `proctor {back}` brings it back.", err=True)
 
 
 def _print_limited(lines: Sequence[str]) -> None:

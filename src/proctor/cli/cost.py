@@ -55,9 +55,16 @@ def _print_rows(rows: list[dict[str, Any]], by: str, as_json: bool) -> None:
         click.echo("Nothing was used yet.")
     else:
         headers = (by.upper(), "CALLS", "TOKENS", "MONEY", "SUBSCRIPTION", "TIME")
-        print_table(headers, [(row["id"], row["calls"], row["tokens"], *_money(row)) for row in rows])
+        shown = [(row["id"], row["calls"], row["tokens"], *_money(row)) for row in rows]
+        print_table(headers, [*shown, _sum(rows)] if len(rows) > 1 else shown)
         if any(row["unpriced_calls"] for row in rows):
             click.echo("+?: calls whose price is not known are not in the sum.")
+
+
+def _sum(rows: list[dict[str, Any]]) -> tuple[object, ...]:
+    words = ("calls", "tokens", "usd", "plan_usd", "unpriced_calls", "seconds")
+    whole = {word: sum(row[word] for row in rows) for word in words}
+    return (f"these {len(rows)}", whole["calls"], whole["tokens"], *_money(whole))
 
 
 def _money(row: Mapping[str, Any]) -> tuple[str, str, str]:

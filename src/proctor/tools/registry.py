@@ -43,7 +43,7 @@ class ToolDeclarationError(UsageError):
 
 
 class InvalidInputError(UsageError):
-    """The inputs of {tool} are not right: {problems}."""
+    """The inputs of {tool} are not right: {problems}. `proctor tools show {tool}` lists what it takes."""
 
     code = "invalid_input"
 

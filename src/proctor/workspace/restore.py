@@ -50,7 +50,7 @@ class Restored:
 
 
 def preview(
-    backups: Backups, backup: Backup, target: Path | None = None, *, history: Choice = "restore"
+    backups: Backups, backup: Backup, target: Path | None = None, *, about_git: str = "restore"
 ) -> Changes:
     """Say what a restore would change, without changing or storing anything."""
     place = target or backup.workspace
@@ -58,14 +58,14 @@ def preview(
     if not place.exists():
         return compare(Manifest([]), wanted)
     now = snapshot.look(snapshot.real_directory(place), previous=wanted.by_path, exclude=backup.excluded)
-    return _about_git(compare(now, wanted), history)
+    return _about_git(compare(now, wanted), about_git)
 
 
-def _about_git(changes: Changes, history: str) -> Changes:
+def _about_git(changes: Changes, about_git: str) -> Changes:
     """Leave git's own files alone, or at least every object: a commit that came later is not deleted by an undo."""
-    if history == "keep":
+    if about_git == "keep":
         return changes.leaving(lambda path: path == ".git" or path.startswith(".git/"))
-    if history == "objects":
+    if about_git == "objects":
         return changes.keeping(lambda path: path.startswith(".git/objects/"))
     return changes
 

@@ -67,7 +67,7 @@ def choose_undo(backups: Backups, workspace: Path, name: str = "") -> UndoPoint:
 
 def preview_undo(backups: Backups, point: UndoPoint, *, history: Choice = "refuse") -> Changes:
     """Say what an undo would change."""
-    return preview(backups, point.backup, history=history)
+    return preview(backups, point.backup, about_git="keep" if history == "keep" else "objects")
 
 
 def undo(
