@@ -83,8 +83,25 @@ class McpDoor:
         query = dict(_pairs(scope))
         scope[_SEEN] = _Seen(holder, query.get("workspace"), _hold(query.get("hold")))
         scope["user"] = _owner(holder)
-        waits = self._ended(receive) if scope["method"] == "GET" else receive
-        await self._manager.handle_request(scope, waits, send)
+        if scope["method"] == "GET":
+            await self._listening(self._manager, scope, receive, send)
+        else:
+            await self._manager.handle_request(scope, receive, send)
+
+    async def _listening(
+        self, manager: StreamableHTTPSessionManager, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """A stream that only listens; when we end it, it ends in order."""
+        going = False
+
+        async def noted(message: Message) -> None:
+            nonlocal going
+            going = message["type"] == "http.response.start" or bool(message.get("more_body"))
+            await send(message)
+
+        await manager.handle_request(scope, self._ended(receive), noted)
+        if self._closing.is_set() and going:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _ended(self, receive: Receive) -> Receive:
         """A stream that only listens ends with the server, which else would wait for it."""
