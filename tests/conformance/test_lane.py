@@ -1,0 +1,125 @@
+"""The quick lane: all steps or none, each on exactly its rows, on both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from proctor.protocol.errors import StoreUnavailableError
+from proctor.store.database import Database
+from proctor.store.lane import Lane, Step
+from proctor.store.quick import Quick
+from proctor.store.tables import controls
+
+INSERT = Quick(lambda _, __: controls.insert(), inserts=True)
+RENAME = Quick(
+    lambda _, __: (
+        controls.update().where(controls.c.changed_by == sa.bindparam("who")).values(changed_by="renamed")
+    )
+)
+
+
+CUT = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+)
+
+
+@pytest.fixture
+def lane(database: Database) -> Iterator[Lane]:
+    """A lane on a fresh database."""
+    made = Lane(database)
+    yield made
+    made.close()
+
+
+def put(database: Database, scope: str, by: str = "ada % ' :x") -> Step:
+    """A step that inserts one row."""
+    return INSERT.step(database.dialect, {"scope": scope, "paused": True, "changed_by": by})
+
+
+def rename(database: Database, who: str, rows: int) -> Step:
+    """A step that changes all rows of somebody."""
+    return RENAME.step(database.dialect, {"who": who}, rows=rows)
+
+
+def rows(database: Database) -> dict[str, Any]:
+    """Who stands where."""
+    with database.read() as connection:
+        return {row.scope: row.changed_by for row in connection.execute(controls.select())}
+
+
+def test_steps_that_fit_are_written(database: Database, lane: Lane) -> None:
+    """Values of every kind arrive as they are; the same lane goes on."""
+    assert lane.commit([put(database, "a"), put(database, "b")]) is True
+    assert rows(database) == {"a": "ada % ' :x", "b": "ada % ' :x"}
+    assert lane.commit([rename(database, "ada % ' :x", 2), put(database, "c", "bob")]) is True
+    assert rows(database) == {"a": "renamed", "b": "renamed", "c": "bob"}
+
+
+@pytest.mark.parametrize("rows_wanted", [0, 2])
+def test_step_on_other_than_its_rows_undoes_all(database: Database, lane: Lane, rows_wanted: int) -> None:
+    """Neither more nor fewer; what came before it is gone too, and the lane stays usable."""
+    assert lane.commit([put(database, "a", "ada")]) is True
+    assert lane.commit([put(database, "b"), rename(database, "ada", rows_wanted)]) is False
+    assert rows(database) == {"a": "ada"}
+    assert lane.commit([put(database, "b", "bob")]) is True
+    assert rows(database) == {"a": "ada", "b": "bob"}
+
+
+def test_broken_rule_undoes_all(database: Database, lane: Lane) -> None:
+    """A second row of the same key does not fit; it is no error."""
+    assert lane.commit([put(database, "a", "ada")]) is True
+    assert lane.commit([put(database, "b"), put(database, "a")]) is False
+    assert rows(database) == {"a": "ada"}
+    assert lane.commit([put(database, "c", "cy")]) is True
+
+
+def test_statement_nobody_understands_does_not_fit(database: Database, lane: Lane) -> None:
+    """The ordinary way finds out what is wrong and says so."""
+    assert lane.commit([put(database, "a"), Step("UPDATE nowhere SET x = 1", ())]) is False
+    assert rows(database) == {}
+
+
+def test_watch_sees_every_moment(database: Database, lane: Lane) -> None:
+    """One moment before each trip to the database and one after the commit."""
+    seen: list[str] = []
+    database.watch = seen.append
+    assert lane.commit([put(database, "a"), put(database, "b")]) is True
+    assert seen[-1] == "committed"
+    assert len([text for text in seen if "INSERT INTO controls" in text]) == (
+        2 if database.dialect == "sqlite" else 1
+    )
+
+
+def test_place_that_cannot_be_written_is_one_sentence(sqlite_database: Database) -> None:
+    """A full disk, here a file that may not grow, is the caller's to hear, not a reason to try otherwise."""
+    lane = Lane(sqlite_database)
+    assert lane.commit([put(sqlite_database, "a")]) is True
+    lane._cursor.execute("PRAGMA max_page_count=1")
+    with pytest.raises(StoreUnavailableError, match="Free some space"):
+        lane.commit([put(sqlite_database, "x" * 90, "y" * 100_000)])
+    assert set(rows(sqlite_database)) == {"a"}
+    assert lane.commit([put(sqlite_database, "b")]) is True
+    lane.close()
+
+
+@pytest.mark.postgres
+def test_lost_server_is_neither_yes_nor_no(postgres_database: Database) -> None:
+    """Who was cut off on the way cannot know; the next change takes a new connection."""
+    lane = Lane(postgres_database)
+    assert lane.commit([put(postgres_database, "a")]) is True
+
+    def pull(_moment: str) -> None:
+        postgres_database.watch = None
+        with postgres_database.bare() as connection:
+            connection.exec_driver_sql(CUT)
+
+    postgres_database.watch = pull
+    assert lane.commit([put(postgres_database, "b")]) is None
+    assert set(rows(postgres_database)) == {"a"}
+    assert lane.commit([put(postgres_database, "c")]) is True
+    lane.close()
