@@ -37,6 +37,7 @@ def _python(code: str, home: Path, **more: Any) -> subprocess.CompletedProcess[s
     )
 
 
+@pytest.mark.slow
 def test_bare_names_do_real_work_in_a_process_of_their_own(project: Path, home: Path) -> None:
     """The seed's own import lines, its functions and its class, against the user's state."""
     code = (
@@ -98,6 +99,7 @@ def _token(home: Path) -> dict[str, str]:
     return {"X-SOLACE-API-KEY": load_token(home / ".local" / "state" / "proctor" / "token")}
 
 
+@pytest.mark.slow
 def test_websocket_of_the_facade_is_the_real_one(served: str, home: Path, project: Path) -> None:
     """The seeds' client finds every frame right, against the façade's own server."""
     token = home / ".local" / "state" / "proctor" / "token"
@@ -109,6 +111,7 @@ def test_websocket_of_the_facade_is_the_real_one(served: str, home: Path, projec
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_item_1_page_from_elsewhere_cannot_use_the_facades_server(served: str, home: Path) -> None:
     """A foreign Origin is closed with the reason, also with the token."""
     with connect(served, proxy=None):
@@ -164,6 +167,7 @@ def _chat(project: Path, home: Path, *messages: str, **env: str) -> subprocess.C
     )
 
 
+@pytest.mark.slow
 def test_chat_uses_tools_through_the_gate_and_tells_each(project: Path, home: Path) -> None:
     """The model asks for a file tool, a status frame tells it, the answer comes back; the line is one conversation."""
     with ModelServer() as model:
@@ -179,6 +183,7 @@ def test_chat_uses_tools_through_the_gate_and_tells_each(project: Path, home: Pa
     assert len(lines) == 3
 
 
+@pytest.mark.slow
 def test_item_8_broken_arguments_go_back_to_the_model(project: Path, home: Path) -> None:
     """The origin's chat ended at arguments that are no JSON; here the model hears it and answers."""
     with ModelServer() as model:
@@ -194,6 +199,7 @@ def test_item_8_broken_arguments_go_back_to_the_model(project: Path, home: Path)
     assert "JSON" in heard
 
 
+@pytest.mark.slow
 def test_chat_without_a_key_says_which_one(project: Path, home: Path) -> None:
     """A sentence with the variable's name, and nobody is asked."""
     (project / "proctor.toml").write_text("")

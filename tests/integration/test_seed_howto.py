@@ -63,30 +63,35 @@ def _here(step: Step, addresses: Mapping[str, str]) -> Step:
     return replace(step, command=f"{step.command} --url {addresses['ws://127.0.0.1:8765']}")
 
 
-@pytest.mark.slow
-def test_every_command_of_the_page_works(place: Path) -> None:
-    """Servers with and without a token, both clients, REST by the dispatcher, and the bare names in Python."""
-    env, ran, clients = reader(place), 0, []
-    serving: list[Step] | None = None
+def _clients() -> list[tuple[list[Step], list[Step]]]:
+    """Each block that needs a server, with the one that stands before it on the page."""
+    found, serving = [], BLOCKS[0]
     for block in BLOCKS:
         if _is_server(block):
             serving = block
-            continue
-        if block[0].command.startswith("cd ~"):
-            run_block(block, place, env)
-        else:
-            assert serving is not None
-            clients.append((serving, block))
-            continue
-        ran += len(block)
-    for server, block in clients:
-        with _serving(server, place, env) as addresses:
-            run_block([_here(step, addresses) for step in block], ROOT, env)
-        ran += len(block)
-    assert ran == sum(len(block) for block in BLOCKS if not _is_server(block))
-    assert [server[-1].command for server, _ in clients] == [
-        "proctor serve",
-        "proctor serve",
+        elif not block[0].command.startswith("cd ~"):
+            found.append((serving, block))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("server", "block"), _clients(), ids=["token", "rest", "none"])
+def test_clients_of_the_page_work_with_its_server(place: Path, server: list[Step], block: list[Step]) -> None:
+    """With and without a token: both clients, and REST by the dispatcher."""
+    env = reader(place)
+    with _serving(server, place, env) as addresses:
+        run_block([_here(step, addresses) for step in block], ROOT, env)
+
+
+@pytest.mark.slow
+def test_bare_names_of_the_page_work(place: Path) -> None:
+    """The blocks that need no server."""
+    alone = [block for block in BLOCKS if not _is_server(block) and block[0].command.startswith("cd ~")]
+    for block in alone:
+        run_block(block, place, reader(place))
+    assert len(alone) + len(_clients()) + sum(map(_is_server, BLOCKS)) == len(BLOCKS)
+    assert [server[-1].command for server, _ in _clients()] == [
+        *["proctor serve"] * 2,
         "proctor serve --auth none",
     ]
 
