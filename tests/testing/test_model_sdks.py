@@ -17,6 +17,7 @@ from proctor.testing.model_server import ModelServer
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 SECONDS = 0.7
+pytestmark = pytest.mark.slow  # the SDKs take seconds to import
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +234,6 @@ def test_text_and_parallel_calls_arrive_through_the_official_client(
     assert used.text == "look"
 
 
-@pytest.mark.slow
 @every
 @protocols
 @pytest.mark.parametrize(

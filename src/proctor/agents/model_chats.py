@@ -34,39 +34,39 @@ class Chats:
     """The conversations of this house."""
 
     def __init__(self, house: House) -> None:
-        self._house = house
+        self.house = house
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def get(self, chat_id: str) -> Chat:
         """One chat."""
-        with self._house.database.read() as connection:
+        with self.house.database.read() as connection:
             return rows.find(connection, chat_id)
 
     def stands(self, chat: Chat) -> str:
         """idle, running, parked, or interrupted when nobody is behind it any more."""
-        return chat.stands(self._house.clock.now())
+        return chat.stands(self.house.clock.now())
 
     def recent(self, *, limit: int = 50, tasks: bool = False) -> list[Chat]:
         """The newest chats; those of tasks only when wanted."""
         query = chats.select().order_by(chats.c.updated_at.desc(), chats.c.chat_id).limit(limit)
-        with self._house.database.read() as connection:
+        with self.house.database.read() as connection:
             found = connection.execute(query if tasks else query.where(chats.c.task_id.is_(None)))
             return [Chat.of(row) for row in found.mappings()]
 
     def messages(self, chat_id: str, *, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
         """What was said in a chat."""
-        with self._house.database.read() as connection:
+        with self.house.database.read() as connection:
             return rows.transcript(connection, chat_id, after=after, limit=limit)
 
     def spent(self, chat_id: str, *, attempt: int | None = None) -> tuple[int, int, int, bool]:
         """Tokens read and written, money in millionths, and whether all of it had a price."""
-        with self._house.database.read() as connection:
+        with self.house.database.read() as connection:
             return rows.spent(connection, chat_id, attempt=attempt)
 
     def spec(self, agent: str, workspace: Path | None) -> ModelSpec:
         """The model of an agent there; refuses one that cannot be chatted with, with the cure."""
-        settings = self._house.settings_for(workspace)
+        settings = self.house.settings_for(workspace)
         found = Roster(settings.agents).get(agent)
         if found.driver != "model":
             cure = f"Choose an agent with an API model, such as {DEFAULT_AGENT}: `proctor agents list`."
@@ -79,7 +79,7 @@ class Chats:
 
     def profile_of(self, workspace: Path | None) -> str:
         """The rules that hold there."""
-        return self._house.settings_for(workspace).profile
+        return self.house.settings_for(workspace).profile
 
     # ── opening and speaking ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -96,7 +96,7 @@ class Chats:
     ) -> Chat:
         """Open a chat with one agent; the agent must be able to answer."""
         spec = self.spec(agent, workspace)
-        now = self._house.clock.now()
+        now = self.house.clock.now()
         values = {
             "chat_id": chat_id or new_id("chat"),
             "agent_name": spec.agent,
@@ -119,7 +119,7 @@ class Chats:
             )
             return chat, [opened]
 
-        return self._house.writer.transact(change)
+        return self.house.writer.transact(change)
 
     async def say(self, chat_id: str, message: str, watch: Watch | None = None) -> TurnEnd:
         """Say something and get the answer; refused while the chat waits for a person or answers somebody else."""
@@ -138,6 +138,6 @@ class Chats:
         chat = await asyncio.to_thread(self.get, chat_id)
         spec = await asyncio.to_thread(self.spec, chat.agent_name, place_of(chat))
         await asyncio.to_thread(past.warm)  # or the import would take its seconds inside a transaction
-        turn = Talk(self._house, chat, spec, watch)
+        turn = Talk(self.house, chat, spec, watch)
         early = await turn.begin(message, force=force)
         return early if early is not None else await turn.run()
