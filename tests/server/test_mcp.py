@@ -12,7 +12,9 @@ import httpx
 import mcp_types as types
 import pytest
 import sqlalchemy as sa
+from mcp.shared.exceptions import MCPError
 
+from proctor.agents.slash import COMMANDS
 from proctor.protocol.errors import UnavailableError
 from proctor.protocol.tools import CallResult, CallState
 from proctor.server.mcp_calls import Pool, client_name
@@ -296,11 +298,13 @@ async def test_a_call_that_is_ended_before_it_began_keeps_nobody_waiting() -> No
 
 
 async def test_prompts_are_the_slash_commands(door: Door) -> None:
-    """Clients that show prompts as commands get the same texts that `proctor integrate` writes."""
+    """The texts that `proctor integrate` writes, under names that do not meet those of the written files."""
     async with over_http(door, "2026-07-28") as client:
         names = [prompt.name for prompt in (await client.list_prompts()).prompts]
-        shown = await client.get_prompt("orchestrate", {"arguments": "mend the tests"})
-    assert names == ["orchestrate", "orch-status", "orch-review", "orch-pause", "orch-resume", "orch-stop"]
+        shown = await client.get_prompt("proctor-orchestrate", {"arguments": "mend the tests"})
+        with pytest.raises(MCPError, match="Known: orchestrate"):
+            await client.get_prompt("nothing", {})
+    assert names == [f"proctor-{name}" for name in COMMANDS]
     assert "mend the tests" in str(shown.messages[0].content)
 
 

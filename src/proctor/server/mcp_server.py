@@ -30,6 +30,8 @@ Who = Callable[[Context], Caller]
 TELL_SECONDS: Final = 0.25
 STILL_SECONDS: Final = 5.0
 _STEP: Final = 1e-6
+# Clients that show prompts as commands must not find two of one name: Gemini CLI then takes neither.
+_PREFIX: Final = "proctor-"
 INSTRUCTIONS: Final = (
     "Proctor's governed tools: every call is judged by the user's profile and written to a trace. A result with status "
     "approval_pending means that a person was asked: tell the user the command it names, and call again with the same "
@@ -83,7 +85,7 @@ class McpServer:
 
     async def _prompt(self, _context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         try:
-            command = find_command(params.name)
+            command = find_command(params.name.removeprefix(_PREFIX))
         except ProctorError as error:
             raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from error
         text = command.text_with((params.arguments or {}).get("arguments", ""))
@@ -95,7 +97,9 @@ class McpServer:
 def _listed_prompt(name: str) -> types.Prompt:
     command = COMMANDS[name]
     takes = [types.PromptArgument(name="arguments", description=command.takes, required=command.needs)]
-    return types.Prompt(name=name, description=command.summary, arguments=takes if command.takes else [])
+    return types.Prompt(
+        name=_PREFIX + name, description=command.summary, arguments=takes if command.takes else []
+    )
 
 
 # ── progress ──────────────────────────────────────────────────────────────────────────────────────────────────────
