@@ -14,6 +14,9 @@ from proctor.proof.judgement import Word
 from proctor.proof.legs import Leg, Legs
 from proctor.proof.receipt import ReceiptError
 from proctor.proof.recipe import follow_recipe
+from proctor.proof.results import Context
+from proctor.proof.subject import change_between
+from proctor.proof.symbols import added_symbols
 from proctor.protocol.errors import ProctorError
 from proctor.workspace.trees import Trees
 
@@ -33,6 +36,7 @@ async def run_again(receipt: Mapping[str, Any], trees: Trees, legs: Legs) -> Aga
     """Run every leg of a receipt again and compare exit codes and tests."""
     try:
         await asyncio.to_thread(_rebuild, receipt, trees)
+        legs.context = await asyncio.to_thread(_context, receipt, trees)
     except ProctorError as error:
         return Again(Word.INCONCLUSIVE, (f"the change of this receipt cannot be had here: {error}",))
     done: list[Leg] = []
@@ -75,6 +79,12 @@ def _rebuild(receipt: Mapping[str, Any], trees: Trees) -> None:
         raise ReceiptError(name="the receipt", problem="the commits it names hold other files")
     for leg in receipt["legs"]:
         _known_tree(trees, leg, base, change["tree"])
+
+
+def _context(receipt: Mapping[str, Any], trees: Trees) -> Context:
+    """What the change adds, or a test of something new would look like one that cannot be run."""
+    change = change_between(trees, receipt["change"]["base_tree"], receipt["change"]["tree"])
+    return Context(added_symbols(change), frozenset(file.path for file in change.diff.files))
 
 
 def _known_tree(trees: Trees, leg: Mapping[str, Any], base: str, tree: str) -> None:
