@@ -1,8 +1,9 @@
 """What the gate and its durable trace cost: a no-op tool through `Gate.run`, beside a LangGraph node, in one run.
 
 Both write to the same kind of database with the same durability (SQLite: WAL, synchronous FULL; PostgreSQL: one server
-with fsync on), one caller, one after the other, taking turns. LangGraph is no dependency of ours: it is installed into
-a throw-away environment under `.dev/` and runs in a process of its own.
+with fsync on), one caller, one after the other, taking turns. `node` is the price of one more node in a graph that runs
+already; `invoke` is that of a graph of one node from its start to its end, as one calls a tool. LangGraph is no dependency
+of ours: it is installed into a throw-away environment under `.dev/` and runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sa
 from pydantic import BaseModel
 from tests.support.postgres import PostgresServer
 
@@ -64,7 +66,10 @@ async def _do_nothing(_context: Context, _inputs: Nothing) -> Nothing:
 
 
 def run(scale: float = 1.0) -> dict[str, Any]:
-    """Medians in milliseconds and their ratios; 300 calls each on either database."""
+    """Medians in milliseconds and their ratios; 300 calls each on either database.
+
+    `trips` are statements sent to the database (on PostgreSQL each is a round trip), `commits` durable transactions.
+    """
     turns = max(3, int(12 * scale))
     try:
         python = peer_python()
@@ -130,21 +135,82 @@ class Ours:
         return times
 
 
+class Counted:
+    """Trips to the database and durable changes, of the quick lane and of the ordinary way."""
+
+    def __init__(self, database: Database) -> None:
+        self.trips = self.commits = 0
+        self._database = database
+
+    def __enter__(self) -> Counted:
+        self._database.watch = self._quick
+        for moment, listener in (("before_cursor_execute", self._statement), ("commit", self._commit)):
+            sa.event.listen(self._database.engine, moment, listener)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._database.watch = None
+        for moment, listener in (("before_cursor_execute", self._statement), ("commit", self._commit)):
+            sa.event.remove(self._database.engine, moment, listener)
+
+    def _quick(self, moment: str) -> None:
+        self.commits += moment == "committed"
+        self.trips += moment != "committed"
+
+    def _statement(self, *_facts: object) -> None:
+        self.trips += 1
+
+    def _commit(self, _connection: object) -> None:
+        self.commits += 1
+
+
+class Taken:
+    """What one of the three took: seconds of each, and the processor's for all."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.cpu = 0.0
+
+    def add(self, found: tuple[list[float], float]) -> None:
+        """Take another turn."""
+        self.times += found[0]
+        self.cpu += found[1]
+
+    def facts(self, name: str) -> dict[str, float]:
+        """Milliseconds each."""
+        ordered = sorted(self.times)
+        return {
+            f"{name}_p10_ms": ordered[len(ordered) // 10] * 1000,
+            f"{name}_p50_ms": statistics.median(ordered) * 1000,
+            f"{name}_cpu_ms": self.cpu / len(ordered) * 1000,
+        }
+
+
 async def _take_turns(
     database: Database, home: Path, python: Path | None, theirs: tuple[str, str], turns: int
 ) -> dict[str, float]:
     ours = Ours(database, home)
-    times: dict[str, list[float]] = {"gate": [], "langgraph_node": [], "langgraph_invoke": []}
+    taken = {"gate": Taken(), "langgraph_node": Taken(), "langgraph_invoke": Taken()}
+    found: dict[str, float] = {}
     with ours.writer, _peer(python, *theirs) as peer:
         await ours.calls(10)
+        with Counted(database) as counted:
+            await ours.calls(TURN)
+        found |= {"gate_trips": counted.trips / TURN, "gate_commits": counted.commits / TURN}
+        if peer is not None:
+            found["langgraph_node_commits"] = _ask(peer, f"commits {TURN}")[0] / TURN
         for _ in range(turns):
-            times["gate"] += await ours.calls(TURN)
+            began = time.process_time()
+            taken["gate"].add((await ours.calls(TURN), time.process_time() - began))
             if peer is not None:
-                times["langgraph_node"] += _ask(peer, f"node {TURN}")
-                times["langgraph_invoke"] += _ask(peer, f"invoke {TURN}")
-    medians = {name: statistics.median(taken) * 1000 for name, taken in times.items() if taken}
-    found = {f"{name}_p50_ms": value for name, value in medians.items()}
-    found |= {f"vs_{name}": medians["gate"] / medians[name] for name in medians if name != "gate"}
+                taken["langgraph_node"].add(_ask(peer, f"node {TURN}"))
+                taken["langgraph_invoke"].add(_ask(peer, f"invoke {TURN}"))
+    for name, one in taken.items():
+        found |= one.facts(name) if one.times else {}
+    for other in ("langgraph_node", "langgraph_invoke"):
+        if taken[other].times:
+            found[f"vs_{other}"] = found["gate_p50_ms"] / found[f"{other}_p50_ms"]
+            found[f"vs_{other}_p10"] = found["gate_p10_ms"] / found[f"{other}_p10_ms"]
     return {name: round(value, 3) for name, value in found.items()}
 
 
@@ -237,10 +303,9 @@ def _peer(python: Path | None, kind: str, place: str) -> Iterator[subprocess.Pop
             peer.kill()
 
 
-def _ask(peer: subprocess.Popen[str], question: str) -> list[float]:
+def _ask(peer: subprocess.Popen[str], question: str) -> Any:
     assert peer.stdin is not None
     assert peer.stdout is not None
     peer.stdin.write(question + "\n")
     peer.stdin.flush()
-    times: list[float] = json.loads(peer.stdout.readline())
-    return times
+    return json.loads(peer.stdout.readline())

@@ -1,7 +1,8 @@
 """The other side of `bench.gate`: a LangGraph no-op node with a durable checkpointer, run by a Python of its own.
 
 Usage: `peer_langgraph.py sqlite PATH | postgresql URL`. Each line `node N` or `invoke N` on standard input is answered
-by a line of JSON: seconds per node of one long graph, or per `invoke` of a graph of one node. Imports nothing of ours.
+by a line of JSON: seconds per node of one long graph, or per `invoke` of a graph of one node, and the processor's seconds
+for all of them. `commits N` says how many transactions N nodes were. Imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Peer:
     """One compiled graph of a node that does nothing but say when it began."""
 
     def __init__(self, checkpointer: Any) -> None:
+        self.saver = checkpointer
         self.entered: list[float] = []
         self.turn = 0
         graph: Any = StateGraph(State)
@@ -81,6 +83,22 @@ class Peer:
             times.append(time.perf_counter() - began)
         return times
 
+    def commits(self, count: int) -> int:
+        """Durable transactions of so many nodes: two runs of different length, so that their ends do not count."""
+        return self._transactions(2 * count) - self._transactions(count)
+
+    def _transactions(self, nodes: int) -> int:
+        if sys.argv[1] == "sqlite":
+            heard: list[str] = []
+            self.saver.conn.set_trace_callback(heard.append)
+            self._invoke(nodes)
+            self.saver.conn.set_trace_callback(None)
+            return sum(text.startswith("COMMIT") for text in heard)
+        number = "SELECT pg_current_xact_id()::text::bigint AS number"
+        before = self.saver.conn.execute(number).fetchone()["number"]
+        self._invoke(nodes)
+        return int(self.saver.conn.execute(number).fetchone()["number"]) - int(before) - 1
+
 
 def main() -> int:
     """Answer until standard input ends."""
@@ -89,8 +107,9 @@ def main() -> int:
         print(json.dumps("ready"), flush=True)
         for line in sys.stdin:
             what, count = line.split()
-            times = peer.node(int(count)) if what == "node" else peer.invoke(int(count))
-            print(json.dumps(times), flush=True)
+            began = time.process_time()
+            found = getattr(peer, what)(int(count))
+            print(json.dumps([found, time.process_time() - began]), flush=True)
     return 0
 
 
