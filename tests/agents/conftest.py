@@ -17,7 +17,11 @@ import pytest
 from proctor.testing.model_server import ModelServer
 from tests.support.requirements import require
 
-PACKAGES = {"claude": ("@anthropic-ai/claude-code", "2.1.325"), "codex": ("@openai/codex", "0.166.0")}
+PACKAGES = {
+    "claude": ("@anthropic-ai/claude-code", "2.1.325"),
+    "codex": ("@openai/codex", "0.166.0"),
+    "gemini": ("@google/gemini-cli", "0.61.0"),
+}
 FETCH_S = 600
 # Read before any test sets a HOME of its own: the cache is the user's, and shared by all runs.
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "proctor" / "agents"

@@ -1,4 +1,4 @@
-"""The real Claude Code and Codex use Proctor's tools through what `proctor integrate` wrote, against scripted models."""
+"""The real Claude Code, Codex and Gemini CLI use Proctor through what `proctor integrate` wrote, with scripted models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ from proctor.store.database import sqlite_url
 from proctor.store.schema import open_database
 from proctor.store.tables import attempts, calls, task_queue
 from proctor.testing.model_server import ModelServer
-from tests.agents.conftest import claude_program, codex_program, models, node_path  # noqa: F401 - fixtures
+from tests.agents.conftest import (
+    claude_program,  # noqa: F401 - fixtures
+    codex_program,  # noqa: F401
+    fetched,
+    models,  # noqa: F401
+    node_path,
+)
 from tests.support.rows import insert, rows_of
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]
@@ -110,6 +116,20 @@ def _said(server: ModelServer) -> str:
     return json.dumps([body for _, body in server.requests])
 
 
+def _at_work(home: Path, repo: Path) -> tuple[Path, str]:
+    """A running attempt of a task, as the engine writes it down: its worktree and its token."""
+    worktree, token = home / "wt", new_token("task-1", 1)
+    worktree.mkdir()
+    (worktree / "a.txt").write_text(SECRET + " of the worktree")
+    database = open_database(sqlite_url(home / "state" / "proctor" / "proctor.db"))
+    task = {"task_id": "task-1", "description": "d", "attempt": 1, "trace_id": "trace-1"}
+    insert(database, task_queue, **task, status="in_progress", workspace=str(repo))
+    tried = {"task_id": "task-1", "attempt": 1, "agent_name": "forge", "owner": "x"}
+    insert(database, attempts, **tried, worktree=str(worktree), token_hash=hash_of(token))
+    database.close()
+    return worktree, token
+
+
 RUN = {"claude": _claude, "codex": _codex}
 
 
@@ -160,27 +180,7 @@ def test_a_real_agent_with_a_tasks_token_calls_as_that_task(
     """The token passes through the agent's own environment to the server it starts: its calls act in the worktree."""
     name, program = agent
     _integrate(name, repo)
-    worktree, token = home / "wt", new_token("task-1", 1)
-    worktree.mkdir()
-    (worktree / "a.txt").write_text(SECRET + " of the worktree")
-    database = open_database(sqlite_url(home / "state" / "proctor" / "proctor.db"))
-    task = {
-        "task_id": "task-1",
-        "description": "d",
-        "attempt": 1,
-        "trace_id": "trace-1",
-        "status": "in_progress",
-    }
-    insert(database, task_queue, **task, workspace=str(repo))
-    tried = {
-        "task_id": "task-1",
-        "attempt": 1,
-        "agent_name": "forge",
-        "owner": "x",
-        "worktree": str(worktree),
-    }
-    insert(database, attempts, **tried, token_hash=hash_of(token))
-    database.close()
+    worktree, token = _at_work(home, repo)
     RUN[name](program, models, repo, _prompt(WAIT, READ, WRITE), **{VARIABLE: token})
     assert "of the worktree" in _said(models)
     assert (worktree / "made.txt").read_text() == "made"
@@ -274,6 +274,42 @@ def test_claude_code_shows_and_expands_the_slash_commands(
     said = _said(models)
     assert "Call Proctor's tool `get_status`" in said
     assert "the quince task" in said
+
+
+def test_gemini_cli_calls_the_tools_and_expands_the_commands(
+    home: Path,
+    repo: Path,
+    models: ModelServer,  # noqa: F811
+) -> None:
+    """By its own names for the tools, as the task whose token it was given; a command becomes its text."""
+    program = fetched("gemini")
+    settings = home / ".gemini" / "settings.json"
+    settings.parent.mkdir()
+    auth = {
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "privacy": {"usageStatisticsEnabled": False},
+    }
+    settings.write_text(json.dumps({**auth, "general": {"enableAutoUpdate": False, "maxAttempts": 2}}))
+    _integrate("gemini", repo)
+    worktree, token = _at_work(home, repo)
+    read = {"call": {"name": "mcp_proctor_read_file", "args": {"path": "a.txt"}}}
+    _gemini(program, models, repo, _prompt(read), **{VARIABLE: token})
+    assert "of the worktree" in _said(models)
+    assert {(row["actor_name"], row["task_id"]) for row in _calls(home)} == {("forge", "task-1")}
+    _gemini(program, models, repo, "/orch-status the quince task")
+    assert "Call Proctor's tool `get_status`" in _said(models)
+    assert worktree.exists()
+
+
+def _gemini(program: Path, server: ModelServer, repo: Path, prompt: str, **env: str) -> None:
+    own = {
+        "GEMINI_API_KEY": "simulated",
+        "GOOGLE_GEMINI_BASE_URL": server.url,
+        "GEMINI_CLI_NO_RELAUNCH": "true",
+    }
+    command = [str(program), "-p", prompt, "-o", "stream-json", "-m", "gemini-2.5-pro"]
+    command += ["--approval-mode", "yolo", "--skip-trust"]
+    _lines(command, repo, {**os.environ, **own, "PATH": node_path(), **env})
 
 
 def test_codex_lists_the_commands_as_skills(
