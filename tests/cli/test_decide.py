@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from proctor.app import open_app
+from proctor.cli.asking import answer_here
 from proctor.cli.main import main
 from proctor.config import environment
+from proctor.gate.grants import list_grants
+from proctor.gate.humans import MARKS
 from proctor.store.database import Database, sqlite_url
 from proctor.store.schema import open_database
 from tests.gate.world import KEY, World
@@ -161,3 +168,73 @@ def test_cost_shows_what_was_used(house: World, capsys: pytest.CaptureFixture[st
     assert "domain agent" in capsys.readouterr().out
     assert len(_json(capsys, "cost", "--by", "day")) == 1
     assert main(["cost", "--session", "nothing"]) == 4
+
+
+@contextmanager
+def terminal(typed: str) -> Iterator[Callable[[], str]]:
+    """A real terminal on which this was typed; gives what was printed."""
+    master, slave = os.openpty()
+    os.write(master, typed.encode())
+    with (
+        open(slave, encoding="utf-8", closefd=False) as source,
+        open(slave, "w", closefd=False) as sink,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr("sys.stdin", source)
+        patch.setattr("sys.stdout", sink)
+
+        def printed() -> str:
+            sink.flush()
+            return os.read(master, 65536).decode()
+
+        yield printed
+    os.close(slave)
+    os.close(master)
+
+
+@pytest.mark.parametrize(
+    ("typed", "status", "lines"),
+    [
+        ("y\n", "approved", 0),
+        ("a\n", "approved", 1),
+        ("t\n", "approved", 1),
+        ("n\nnot on Friday\n", "rejected", 0),
+        ("\n", "pending", 0),
+        ("x\nl\n", "pending", 0),
+    ],
+)
+def test_question_is_answered_inline_where_a_person_sits(
+    house: World, typed: str, status: str, lines: int
+) -> None:
+    """Shown and answered on the very terminal that is attached; Enter leaves it open."""
+    asked = asyncio.run(house.run("command", inputs=FETCH))
+    app = open_app()
+    with terminal(typed) as printed:
+        answered = answer_here(app, asked.approval_id or "")
+        text = printed()
+    assert "runs in .: curl -O https://example.org/a" in text
+    assert "[a]lways" in text
+    assert answered is (status != "pending")
+    (row,) = house.questions
+    assert row["status"] == status
+    if status == "rejected":
+        assert row["answer_reason"] == "not on Friday"
+    with app.database.read() as connection:
+        assert len(list_grants(connection, datetime.now(UTC))) == lines
+    app.close()
+
+
+def test_nobody_is_asked_inline_without_a_terminal_or_in_an_agents(
+    house: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No terminal, or one that Proctor itself opened for an agent: the question stays open."""
+    asked = asyncio.run(house.run("command", inputs=FETCH))
+    app = open_app()
+    assert not answer_here(app, asked.approval_id or "")
+    app.close()
+    monkeypatch.setenv(MARKS[0], "1")
+    app = open_app()
+    with terminal("y\n"):
+        assert not answer_here(app, asked.approval_id or "")
+    app.close()
+    assert [row["status"] for row in house.questions] == ["pending"]

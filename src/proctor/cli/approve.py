@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from proctor.gate.approvals import Answered
     from proctor.gate.humans import Human
 
-__all__ = ["approve", "deny", "recognised"]
+__all__ = ["approve", "deny", "give_answer", "recognised"]
 
 SCOPES = {"task": "task", "30m": "time", "always": "always"}
 
@@ -58,8 +58,7 @@ def _answer(names: Sequence[str], yes: bool, reason: str, grant: str | None, as_
 
     app = open_app()
     try:
-        done = _write(app, names, yes, reason, grant)
-        _tell_supervisor(app, done)
+        done = give_answer(app, names, yes, reason, grant)
     finally:
         app.close()
     if as_json:
@@ -69,6 +68,13 @@ def _answer(names: Sequence[str], yes: bool, reason: str, grant: str | None, as_
         more = f" and {len(one.equal)} equal ones" if one.equal else ""
         granted = f"; granted: {', '.join(one.grants)}" if one.grants else ""
         click.echo(f"{one.approval_id}{more}: {'approved' if one.approved else 'denied'}{granted}.")
+
+
+def give_answer(app: App, names: Sequence[str], yes: bool, reason: str, grant: str | None) -> list[Answered]:
+    """Write the person's answers and let whoever waits go on."""
+    done = _write(app, names, yes, reason, grant)
+    _tell_supervisor(app, done)
+    return done
 
 
 def _write(app: App, names: Sequence[str], yes: bool, reason: str, grant: str | None) -> list[Answered]:

@@ -10,7 +10,7 @@ import click
 
 from proctor.cli.output import json_option, print_json, print_table
 
-__all__ = ["inbox"]
+__all__ = ["inbox", "print_question"]
 
 SHOWN_LINES = 12
 
@@ -51,7 +51,7 @@ def _show_questions(as_json: bool) -> None:
         click.echo("Nothing waits for you.")
     else:
         for group in groups:
-            _print(group, now)
+            print_question(group, now)
 
 
 def _grouped(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
@@ -63,7 +63,8 @@ def _grouped(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]
     return list(groups.values())
 
 
-def _print(group: Sequence[Mapping[str, Any]], now: datetime) -> None:
+def print_question(group: Sequence[Mapping[str, Any]], now: datetime) -> None:
+    """Show one question (and how many are equal to it) with what would happen."""
     row = group[0]
     hours, minutes = divmod(max(0, int((row["expires_at"] - now).total_seconds())) // 60, 60)
     times = f"  ({len(group)} equal questions)" if len(group) > 1 else ""

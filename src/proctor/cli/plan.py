@@ -177,6 +177,7 @@ def _watch(app: App, row: PlanRow, after: int, *, quiet: bool) -> None:
     """Print the plan's events until it has ended or waits for a person."""
     import time
 
+    from proctor.cli.asking import answer_here
     from proctor.engine.client import ensure
     from proctor.trace.reader import page
 
@@ -189,8 +190,12 @@ def _watch(app: App, row: PlanRow, after: int, *, quiet: bool) -> None:
         for event in events:
             if event.task_id == row.plan_id and not quiet:
                 _print_event(event)
-        if not events and (standing.completed_at is not None or _stuck(app, standing)):
+        if not events and standing.completed_at is not None:
             return
+        if not events and _stuck(app, standing):
+            if quiet or not answer_here(app, standing.waiting_for or ""):
+                return
+            continue
         if not events and time.monotonic() - looked > ENSURE_SECONDS:
             ensure(app.settings)  # it may have died meanwhile
             looked = time.monotonic()

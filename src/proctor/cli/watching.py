@@ -25,21 +25,60 @@ def watch_task(app: App, name: str, *, as_json: bool) -> int:
     from proctor.trace.cursor import Cursor
 
     task = app.tasks.show(name).task
+    asked: set[str] = set()
     with Cursor(app.database, trace_id=task.trace_id) as cursor:
         try:
             while True:
                 # The row is read before the events: an end that is seen has all its events before it.
                 task = app.tasks.show(task.task_id).task
-                found = cursor.read(0.0 if _rests(task.status) else _LOOK_SECONDS)
+                rests = _rests(task.status) and not _answered(app, task)
+                found = cursor.read(0.0 if rests else _LOOK_SECONDS)
                 for event in found:
                     print_event(event, as_json)
-                if not found and _rests(task.status):
+                if not found and not as_json and _ask(app, task, asked):
+                    continue
+                if not found and rests:
                     return _tell(task, as_json)
         except KeyboardInterrupt:
             click.echo(
                 f"\nIt goes on without you; `proctor tasks watch {task.task_id}` comes back.", err=True
             )
             raise
+
+
+def _ask(app: App, task: Task, asked: set[str]) -> bool:
+    """Let the person here answer what the task waits for, each question once."""
+    from proctor.cli.asking import answer_here, at_terminal
+
+    if not at_terminal():
+        return False
+    new = [name for name in _questions(app, task, "pending") if name not in asked]
+    asked.update(new)
+    answers = [answer_here(app, name) for name in new]
+    return any(answers)
+
+
+def _answered(app: App, task: Task) -> bool:
+    """Whether it is parked with nothing left to answer: it goes on by itself as soon as it is handed out again."""
+    from proctor.protocol.states import TaskState
+
+    waits = task.status is TaskState.AWAITING_APPROVAL
+    return (
+        waits
+        and not _questions(app, task, "pending", "timeout")
+        and bool(_questions(app, task, "approved", "rejected"))
+    )
+
+
+def _questions(app: App, task: Task, *states: str) -> list[str]:
+    import sqlalchemy as sa
+
+    from proctor.store.tables import approvals
+
+    mine = sa.and_(approvals.c.task_id == task.task_id, approvals.c.status.in_(states))
+    query = sa.select(approvals.c.approval_id).where(mine, approvals.c.used_at.is_(None))
+    with app.database.read() as connection:
+        return list(connection.execute(query.order_by(approvals.c.requested_at)).scalars())
 
 
 def _rests(state: TaskState) -> bool:
