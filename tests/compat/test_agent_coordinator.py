@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proctor.compat.agent_coordinator import AGENTS, AgentCoordinator
 from proctor.compat.connection import ReadOnlyError
 from proctor.compat.house import House
 from proctor.compat.queue import AgentOfflineError, NotByHandError
+from proctor.config import environment, load_settings
 from proctor.engine.tasks import NewTask
 from proctor.protocol.errors import ConfigError, NotFoundError, UsageError
+from proctor.store.database import Database
 from proctor.trace.reader import stream
 
 SIGNATURES = {
@@ -47,6 +51,14 @@ def coordinator(users: House, project: Path) -> Iterator[AgentCoordinator]:
     made = AgentCoordinator(house=users, workspace=project, task_seconds=60)
     yield made
     made.close_db()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """One state for many examples."""
+    made = House(tmp_path_factory.mktemp("shared"))
+    yield made
+    made.close()
 
 
 def _script(*steps: dict[str, Any]) -> str:
@@ -95,6 +107,14 @@ def test_connection_reads_rows_as_dictionaries_and_cannot_write(
         connection.cursor()
 
 
+@given(text=st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=50))
+def test_any_value_goes_through_a_place_holder_as_it_is(shared: House, text: str) -> None:
+    """Quotes, colons, percent signs and question marks in values or statements mean nothing."""
+    cursor = AgentCoordinator(house=shared, workspace=shared.place).connect_db().cursor()
+    cursor.execute("SELECT %s AS v, '?:%%' AS w, %s AS n", (text, 1))
+    assert cursor.fetchone() == {"v": text, "w": "?:%", "n": 1}
+
+
 @pytest.mark.postgres
 def test_connection_reads_postgresql_too(postgres_url: str, home: Path, project: Path) -> None:
     """The same statements, and the same refusal; `db_config` names the database and nothing is guessed."""
@@ -114,6 +134,30 @@ def test_connection_reads_postgresql_too(postgres_url: str, home: Path, project:
             cursor.execute("DELETE FROM task_queue")
     finally:
         coordinator.close_db()
+
+
+def test_queue_reads_and_decides_the_same_on_both_databases(
+    database: Database, home: Path, project: Path
+) -> None:
+    """Waiting tasks, giving up, opening again, and what was handed on."""
+    url = database.url.render_as_string(hide_password=False)
+    house = House(settings=load_settings(project, {**environment(), "PROCTOR_DATABASE_URL": url}))
+    try:
+        coordinator = AgentCoordinator(house=house, workspace=project)
+        low = house.app.tasks.add(NewTask("low", priority=1))
+        high = house.app.tasks.add(NewTask("high", priority=9))
+        context = {"delegated_from": high.task_id, "guidance": "g"}
+        onward = house.app.tasks.add(NewTask("on", context=context, trace_id=high.trace_id))
+        assert [row["task_id"] for row in coordinator.get_pending_tasks()][::2] == [high.task_id, low.task_id]
+        assert coordinator.update_task_status(low.task_id, "failed", error="no")["status"] == "failed"
+        assert coordinator.update_task_status(low.task_id, "pending")["status"] == "pending"
+        found = coordinator._queue.delegated(high)
+        assert found is not None
+        assert found.task_id == onward.task_id
+        assert coordinator._queue.delegated(low) is None
+        assert coordinator.log_task_history("sim", high.task_id) is None
+    finally:
+        house.close()
 
 
 def test_item_14_nothing_is_guessed_about_a_database(project: Path) -> None:

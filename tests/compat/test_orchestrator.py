@@ -275,6 +275,26 @@ def test_agent_cannot_answer(emitter: TraceEmitter, monkeypatch: pytest.MonkeyPa
         manager.approve(name)
 
 
+def test_coordinator_with_somebody_to_answer_waits_for_them(house: House) -> None:
+    """With `approval_wait` one call of execute_plan asks, hears the yes, runs the step and succeeds."""
+    coordinator = AGENTSCoordinator(profile="enterprise", house=house, approval_wait=60)
+    step = PlanStep(tool="send_email", metadata={"side_effect_class": "execute"})
+
+    def say_yes() -> None:
+        while not (asked := coordinator.approval_manager.list_pending()):
+            threading.Event().wait(0.05)
+        assert coordinator.approval_manager.approve(asked[0].approval_id)
+
+    answering = threading.Thread(target=say_yes)
+    answering.start()
+    result = asyncio.run(coordinator.execute_plan(Plan(plan_id="p", goal="g", steps=[step])))
+    answering.join(30)
+    assert result.success
+    assert (result.approvals_required, result.approvals_received) == (1, 1)
+    names = [event["event"] for event in coordinator.get_trace()]
+    assert names.index("approval_received") < names.index("tool_call_start")
+
+
 def test_transitions_of_a_plan_are_the_machines() -> None:
     """An unlawful step is a ValueError that says so."""
     plan = Plan(plan_id="p", goal="g", steps=[])

@@ -6,6 +6,7 @@ only to a server that this user's own socket named, or to the one the caller nam
 
 from __future__ import annotations
 
+import http.client
 import importlib
 import json
 import urllib.error
@@ -23,6 +24,7 @@ __all__ = ["BASE_PATH", "BASE_URL", "RestTools"]
 BASE_PATH: Final = "/api/v1/solace-orch"
 BASE_URL: Final = f"http://localhost:8080{BASE_PATH}"
 """Where the seed looks, and where `proctor serve` answers unless it is told otherwise."""
+_FIRST_ERROR: Final = 300
 MOST_BYTES: Final = 64 * 1024 * 1024
 GRACE_SECONDS: Final = 30.0
 _NOBODY: Final = {
@@ -84,13 +86,21 @@ class RestTools:
             request.add_header("Content-Type", "application/json")
         seconds = self._app.registry.find(row.tool).seconds + GRACE_SECONDS
         try:
-            with _opener.open(request, timeout=seconds) as answer:
-                return _body(answer.read(MOST_BYTES + 1))
-        except urllib.error.HTTPError as refused:
-            with refused:
-                return {"code": f"http_{refused.code}", **_body(refused.read(MOST_BYTES + 1))}
-        except (OSError, ValueError) as error:
+            status, raw = _exchange(request, seconds)
+            body = _body(raw)
+        except (OSError, ValueError, http.client.HTTPException) as error:
             return {**_NOBODY, "error": f"The server gave no answer: {error}"}
+        return body if status < _FIRST_ERROR else {"code": f"http_{status}", **body}
+
+
+def _exchange(request: urllib.request.Request, seconds: float) -> tuple[int, bytes]:
+    """Send one request; an answer of 400 and more is an answer too."""
+    try:
+        with _opener.open(request, timeout=seconds) as answer:
+            return int(answer.status), answer.read(MOST_BYTES + 1)
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read(MOST_BYTES + 1)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -107,7 +117,10 @@ _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedire
 def _body(raw: bytes) -> dict[str, Any]:
     if len(raw) > MOST_BYTES:
         raise ValueError(f"more than {MOST_BYTES} bytes")
-    found = json.loads(raw)
+    try:
+        found = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise ValueError("what came is no JSON") from None
     if not isinstance(found, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("what came is no JSON object")
     return found
