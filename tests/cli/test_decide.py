@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -185,7 +186,10 @@ def terminal(typed: str) -> Iterator[Callable[[], str]]:
 
         def printed() -> str:
             sink.flush()
-            return os.read(master, 65536).decode()
+            text = b""
+            while select.select([master], [], [], 0.2)[0]:  # a terminal gives what it has in pieces
+                text += os.read(master, 65536)
+            return text.decode()
 
         yield printed
     os.close(slave)
