@@ -8,6 +8,7 @@ import re
 import select
 import stat
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.sandbox import probe
+from proctor.sandbox.run import run
 from proctor.sandbox.seatbelt import UNTESTED, seatbelt_argv, seatbelt_profile
 from proctor.sandbox.spec import Level, Limits, Network, Spec
+from proctor.testing.permits import permit_for_tests
 from tests.sandbox.conftest import SRC, need
 
 Sh = Callable[..., Any]
@@ -107,6 +110,58 @@ async def test_disks_and_the_kernels_log_cannot_be_read(sh: Sh, closed_level: Le
         "head -c 4 /dev/urandom /dev/zero | wc -c; echo x > /dev/null; cat < /dev/stdin", closed_level
     )
     assert works.exit_code == 0
+
+
+async def test_devices_of_the_host_keep_their_modes(sh: Sh) -> None:
+    """At level 3 not even root, to whom they belong, changes them; below, the result says that modes are open."""
+    need(Level.BWRAP)
+    before = os.stat("/dev/full").st_mode
+    try:
+        result = await sh("chmod 600 /dev/full; chown 1:1 /dev/full; : > /dev/full", Level.BWRAP)
+        assert os.stat("/dev/full").st_mode == before
+        assert result.exit_code == 0
+    finally:
+        if os.stat("/dev/full").st_mode != before:
+            os.chmod("/dev/full", stat.S_IMODE(before))
+
+
+async def test_nothing_is_left_in_dev_for_the_next_command(sh: Sh) -> None:
+    """Keepers serve many: what one command makes or moves in /dev and /dev/shm another never finds."""
+    need(Level.BWRAP)
+    attacks = "touch /dev/x /dev/pts/x; echo y > /dev/shm/y; rm -f /dev/null; mv /dev/zero /dev/null"
+    await sh(f"{attacks}; ln -sf /etc/passwd /dev/fd", Level.BWRAP)
+    result = await sh("ls /dev /dev/shm; echo lost > /dev/null; head -c 2 /dev/zero | od -An -c", Level.BWRAP)
+    words = result.stdout.text.split()
+    assert {"null", "zero", "full", "random", "urandom", "tty", "pts", "shm", "ptmx"} <= set(words)
+    assert not {"x", "y"} & set(words)
+    assert words[-2:] == ["\\0", "\\0"]
+
+
+async def test_terminals_of_its_own_work_at_level_three(py: Sh) -> None:
+    """A command may open new ones, and finds nobody else's."""
+    need(Level.BWRAP)
+    master, slave = pty.openpty()
+    try:
+        code = "import os, pty; m, s = pty.openpty(); os.write(m, b'x\\n'); print(os.listdir('/dev/pts'), os.read(s, 9))"
+        result = await py(code, Level.BWRAP)
+    finally:
+        os.close(master)
+        os.close(slave)
+    assert result.stdout.text == "['0', 'ptmx'] b'x\\n'\n"
+
+
+async def test_a_workspace_in_shared_memory_works(level: Level) -> None:
+    """/dev is replaced inside; a workspace that lies in it is still there."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+        spec = Spec(
+            ("/bin/sh", "-c", "echo x > made; ls"),
+            place,
+            writable=(place,),
+            level=level,
+            level_required=level,
+        )
+        result = await run(spec, permit=permit_for_tests())
+        assert (result.stdout.text, Path(place, "made").read_text()) == ("made\n", "x\n")
 
 
 async def test_signalling_its_own_group_reaches_nobody_else(sh: Sh, level: Level) -> None:

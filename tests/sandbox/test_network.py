@@ -385,7 +385,7 @@ async def test_a_machine_without_its_own_networks_refuses(
 ) -> None:
     """bwrap alone does not give the proxy a door; without network the command still runs, in bwrap's own namespace."""
     need(Level.BWRAP)
-    monkeypatch.setattr(probe, "offline", lambda: "unshare: not permitted")
+    monkeypatch.setattr(probe, "apart", lambda: "unshare: not permitted")
     with pytest.raises(LevelUnavailableError, match="not permitted"):
         await run(spec("true", network=Network.HOSTS, hosts=("good.test",)), permit=permit_for_tests())
     result = await run(spec("cat /proc/net/dev"), permit=permit_for_tests())

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from proctor.sandbox import devices
 from proctor.sandbox.paths import Kind, Mount
 from proctor.sandbox.spec import Network, Spec
 
@@ -35,18 +36,19 @@ def bwrap_argv(bwrap: Bubblewrap, spec: Spec) -> list[str]:
 
 
 def bwrap_options(
-    bwrap: Bubblewrap, spec: Spec, plan: list[Mount], env: Mapping[str, str], *, offline: bool = False
+    bwrap: Bubblewrap, spec: Spec, plan: list[Mount], env: Mapping[str, str], *, apart: bool = False
 ) -> bytes:
     """Build what bwrap reads from its descriptor, for a spec with resolved paths.
 
-    Offline: the keeper has a network of its own with nothing in it, which the command inherits. bwrap itself runs
-    outside: variables such as LD_PRELOAD must be set by it for the command, never for it.
+    Apart: the keeper has devices of its own, and a network with nothing in it unless all of it is allowed, which the
+    command inherits. bwrap itself runs outside: variables such as LD_PRELOAD must be set by it for the command, never
+    for it.
     """
     words = ["--die-with-parent", "--new-session", "--unshare-user", "--unshare-pid", "--unshare-ipc"]
     words += ["--unshare-uts", "--unshare-cgroup-try", "--hostname", "sandbox", "--cap-drop", "ALL"]
     words += ["--disable-userns"] if bwrap.disable_userns else []
-    words += ["--unshare-net"] if spec.network is not Network.FULL and not offline else []
-    words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    words += ["--unshare-net"] if spec.network is not Network.FULL and not apart else []
+    words += ["--ro-bind", "/", "/", *_devices(bwrap, spec, apart=apart), "--proc", "/proc"]
     for mount in plan:
         words += _mount(bwrap, mount, spec.limits.temporary_mb << 20)
     if spec.network is Network.FULL:
@@ -54,6 +56,13 @@ def bwrap_options(
     words += ["--seccomp", str(SECCOMP_FD), "--json-status-fd", str(REPORT_FD), "--block-fd", str(GATE_FD)]
     words += [word for name, value in env.items() for word in ("--setenv", name, value)]
     return os.fsencode("\0".join([*words, "--chdir", spec.cwd, ""]))
+
+
+def _devices(bwrap: Bubblewrap, spec: Spec, *, apart: bool) -> list[str]:
+    if not apart:
+        return ["--dev", "/dev"]
+    size = ["--size", str(spec.limits.temporary_mb << 20)] if bwrap.size else []
+    return ["--dev-bind", devices.PLACE, "/dev", "--remount-ro", "/dev", *size, "--tmpfs", "/dev/shm"]  # noqa: S108
 
 
 def _mount(bwrap: Bubblewrap, mount: Mount, temporary: int) -> list[str]:

@@ -17,7 +17,7 @@ import sys
 import time
 from typing import Any
 
-from proctor.sandbox import netns, procfs, spawn, wire
+from proctor.sandbox import apart, procfs, spawn, wire
 from proctor.sandbox.identity import send_signal
 from proctor.sandbox.pids import PidsGroup
 
@@ -64,9 +64,9 @@ class _Tree:
 class Keeper:
     """Serves one owner over one socket until the owner is gone."""
 
-    def __init__(self, channel: socket.socket, *, offline: bool = False) -> None:
+    def __init__(self, channel: socket.socket, kind: str = wire.PLAIN) -> None:
         self.channel = wire.Channel(channel)
-        self.offline = offline
+        self.kind = kind
         self.pids: PidsGroup | None = None
         self.pids_sought = False
         self.wakeup, wakeup_write = os.pipe()
@@ -141,8 +141,8 @@ class Keeper:
 
     def _make_ready(self, job: dict[str, Any]) -> None:
         """What must stand before the program runs: no network but ours, the door to the proxy, the process limit."""
-        if job["offline"] and not self.offline:
-            raise spawn.SpawnError("network", 0, "this keeper has the host's network")
+        if job["keeper"] != self.kind:
+            raise spawn.SpawnError("keeper", 0, f"this keeper is {self.kind}, not {job['keeper']}")
         if job["listen"] is not None:
             self._open_door(job["listen"])
         if job["held"].get("processes") == "polled":
@@ -151,7 +151,7 @@ class Keeper:
     def _open_door(self, port: int) -> None:
         """Listen in our own network and hand the socket out, where the proxy is."""
         try:
-            door = netns.listen(port)
+            door = apart.listen(port)
         except OSError as problem:
             raise spawn.SpawnError("network", problem.errno or 0, str(problem)) from None
         with door:
@@ -322,10 +322,12 @@ def main() -> None:
     """Become subreaper, promise to end with the owner, and serve the socket whose number is given."""
     number = int(sys.argv[1])
     os.set_inheritable(number, False)  # whoever holds this socket gives orders: never the command
-    offline = wire.OFFLINE in sys.argv[2:]
-    if offline:
-        netns.enter()  # where it fails this process ends, and nothing ever runs in it
+    kind = sys.argv[2]
+    if kind != wire.PLAIN:
+        apart.enter(
+            offline=kind == wire.OFFLINE
+        )  # where it fails this process ends, and nothing ever runs in it
     spawn.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    keeper = Keeper(socket.socket(fileno=number), offline=offline)
+    keeper = Keeper(socket.socket(fileno=number), kind)
     spawn.prctl(spawn.PR_SET_PDEATHSIG, signal.SIGTERM)
     keeper.serve()

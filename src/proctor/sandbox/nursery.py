@@ -17,7 +17,7 @@ from typing import Any
 
 from proctor.protocol.errors import UnavailableError
 from proctor.sandbox.procfs import start_time
-from proctor.sandbox.wire import OFFLINE, Channel
+from proctor.sandbox.wire import PLAIN, Channel
 
 __all__ = ["KeeperProcess", "Nursery", "close_idle_keepers", "nursery"]
 
@@ -43,10 +43,9 @@ def _apart() -> dict[str, Any]:
 class KeeperProcess:
     """One keeper process and the owner's end of its socket."""
 
-    def __init__(self, *, offline: bool = False) -> None:
+    def __init__(self, kind: str = PLAIN) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        argv = [sys.executable, "-I", "-S", "-c", _BOOT, _ROOT, str(theirs.fileno())]
-        argv += [OFFLINE] if offline else []
+        argv = [sys.executable, "-I", "-S", "-c", _BOOT, _ROOT, str(theirs.fileno()), kind]
         try:
             self.process = subprocess.Popen(
                 argv,
@@ -63,7 +62,7 @@ class KeeperProcess:
             raise
         finally:
             theirs.close()
-        self.offline = offline
+        self.kind = kind
         self.start_time = start_time(self.process.pid) or 0
         self.channel = Channel(ours)
 
@@ -88,29 +87,29 @@ class Nursery:
         self._lock = threading.Lock()
         self._idle: list[KeeperProcess] = []
         self._ended: list[KeeperProcess] = []
-        self._orders: queue.SimpleQueue[tuple[asyncio.Future[KeeperProcess], bool]] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[tuple[asyncio.Future[KeeperProcess], str]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    async def take(self, *, offline: bool = False) -> KeeperProcess:
-        """Give an idle keeper, or a new one; an offline one has a network of its own with nothing in it."""
+    async def take(self, kind: str = PLAIN) -> KeeperProcess:
+        """Give an idle keeper of this kind, or a new one."""
         with self._lock:
-            keeper = self._idle_one(offline=offline)
+            keeper = self._idle_one(kind)
             if keeper is not None:
                 return keeper
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="proctor-keepers", daemon=True)
                 self._thread.start()
         order: asyncio.Future[KeeperProcess] = asyncio.get_running_loop().create_future()
-        self._orders.put((order, offline))
+        self._orders.put((order, kind))
         try:
             return await asyncio.wait_for(asyncio.shield(order), _START_SECONDS)
         except (TimeoutError, asyncio.CancelledError):
             order.add_done_callback(self._not_wanted)
             raise
 
-    def _idle_one(self, *, offline: bool) -> KeeperProcess | None:
+    def _idle_one(self, kind: str) -> KeeperProcess | None:
         """The idle keeper used last, of this kind; dead ones are let go on the way."""
-        for keeper in [one for one in reversed(self._idle) if one.offline is offline]:
+        for keeper in [one for one in reversed(self._idle) if one.kind == kind]:
             self._idle.remove(keeper)
             if keeper.process.poll() is None:
                 return keeper
@@ -147,9 +146,9 @@ class Nursery:
 
     def _serve(self) -> None:
         while True:
-            order, offline = self._orders.get()
+            order, kind = self._orders.get()
             try:
-                keeper = KeeperProcess(offline=offline)
+                keeper = KeeperProcess(kind)
             except OSError as error:
                 _settle(order, None, error)
             else:

@@ -24,9 +24,9 @@ class PidsGroup:
     def __init__(self, parent: str) -> None:
         self._parent = parent
         self._path = f"{parent}/{_NAME}{os.getpid()}"
+        self._limit: int | None = None
         os.mkdir(self._path)
         try:
-            self.limit(None)
             _write(f"{self._path}/cgroup.procs", "0")
         except OSError:
             os.rmdir(self._path)
@@ -45,8 +45,11 @@ class PidsGroup:
 
     def limit(self, processes: int | None) -> None:
         """Allow so many processes with a few threads each; None lifts the limit."""
+        if processes == self._limit:
+            return
         text = "max" if processes is None else str(processes * _THREADS + _OWN)
         _write(f"{self._path}/pids.max", text)
+        self._limit = processes
 
     def leave(self) -> None:
         """Go back where we came from and remove the group; nobody else is in it by then."""

@@ -22,6 +22,7 @@ from proctor.sandbox.protected import Memory, git_anchors, git_guarded
 from proctor.sandbox.proxy import PROXY_PORT, proxy_environment
 from proctor.sandbox.seatbelt import UNTESTED, seatbelt_argv
 from proctor.sandbox.spec import Confinement, Level, Network, Spec, SpecError
+from proctor.sandbox.wire import OFFLINE, ONLINE, PLAIN
 
 __all__ = ["Prepared", "prepare"]
 
@@ -100,11 +101,12 @@ def _wrapped(ready: _Ready) -> Prepared:
     bwrap, _reason = probe.bubblewrap()
     assert bwrap is not None
     argv = bubblewrap.bwrap_argv(bwrap, spec)
-    offline = spec.network is not Network.FULL and not probe.offline()
+    apart = not probe.apart()
+    kind = (ONLINE if spec.network is Network.FULL else OFFLINE) if apart else PLAIN
     door = PROXY_PORT if spec.network is Network.HOSTS else None
-    more = {"wrappers": bubblewrap.WRAPPERS, "wrapper_fds": _NUMBERS, "offline": offline, "listen": door}
+    more = {"wrappers": bubblewrap.WRAPPERS, "wrapper_fds": _NUMBERS, "keeper": kind, "listen": door}
     job = _job(ready, argv, "/", "/tmp", **more)  # noqa: S108
-    options = bubblewrap.bwrap_options(bwrap, spec, ready.plan, job.env, offline=offline)
+    options = bubblewrap.bwrap_options(bwrap, spec, ready.plan, job.env, apart=apart)
     job = replace(job, env={MARK: ready.run_id})
     missing = [_REACHABLE] if spec.network is Network.FULL else []
     confinement = Confinement(Level.BWRAP, spec.network, (*missing, *_polled(spec, group)))

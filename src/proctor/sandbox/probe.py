@@ -20,13 +20,13 @@ from proctor.sandbox.spec import Level, LevelUnavailableError
 __all__ = [
     "Check",
     "Probe",
+    "apart",
     "available",
     "best_level",
     "bubblewrap",
     "by_host",
     "describe",
     "landlock",
-    "offline",
     "probe",
 ]
 
@@ -148,17 +148,20 @@ def landlock() -> tuple[int, str]:
 
 
 @functools.cache
-def offline() -> str:
-    """Say why a keeper cannot have a network of its own; "" when it can. Network by host needs one."""
+def apart() -> str:
+    """Say why a keeper cannot have devices and a network of its own; "" when it can. Network by host needs one."""
     if sys.platform != "linux":
         return "network namespaces are for Linux"
-    code = "import sys; sys.path.insert(0, sys.argv[1]); from proctor.sandbox import netns; netns.enter(); netns.listen(0)"
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from proctor.sandbox import apart;"
+        "apart.enter(offline=True); apart.listen(0); open('/dev/pts/null', 'w').write('x')"
+    )
     return _trial([sys.executable, "-I", "-S", "-c", code, _ROOT], 0)
 
 
 def by_host() -> str:
     """Say why the network cannot be a list of hosts; "" when it can."""
-    return bubblewrap()[1] or offline()
+    return bubblewrap()[1] or apart()
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from typing import Any
 from proctor.protocol.errors import ProctorError, UnavailableError
 from proctor.sandbox.identity import MARK, ProcessIdentity, boot, find_and_kill
 from proctor.sandbox.nursery import KeeperProcess, close_idle_keepers, nursery
+from proctor.sandbox.wire import PLAIN
 
 __all__ = [
     "Ending",
@@ -73,7 +74,7 @@ class Job:
     wrapper_fds: Mapping[str, int] = field(default_factory=dict)
     cgroup: str | None = None  # the group the program joins before it starts
     temporary: str | None = None  # a directory of the run, removed by the keeper should we be gone by then
-    offline: bool = False  # the keeper must have a network of its own with nothing in it
+    keeper: str = PLAIN  # which kind must keep it (see `wire.py`)
     listen: int | None = None  # the port in that network on which our proxy is to be found
     held: Mapping[str, str] = field(
         default_factory=dict
@@ -97,7 +98,7 @@ class Job:
             "wrapper_fds": dict(self.wrapper_fds),
             "cgroup": self.cgroup,
             "temporary": self.temporary,
-            "offline": self.offline,
+            "keeper": self.keeper,
             "listen": self.listen,
             "held": watched | dict(self.held),
             "quiet": self.quiet,
@@ -285,6 +286,6 @@ async def hold(mark: str) -> Tree:
 
 async def start(job: Job, *, stdin: int, stdout: int, stderr: int, extra: Sequence[int] = ()) -> Tree:
     """Start a tree at once; see `Tree.start`."""
-    tree = Tree(await nursery().take(offline=job.offline), job.env.get(MARK, ""), once=False)
+    tree = Tree(await nursery().take(job.keeper), job.env.get(MARK, ""), once=False)
     await tree.start(job, stdin=stdin, stdout=stdout, stderr=stderr, extra=extra)
     return tree

@@ -89,7 +89,7 @@ async def _chosen(spec: Spec) -> tuple[Spec, Level, tuple[str, ...]]:
     wanted = (spec.level_required, spec.level)
     if wanted not in _answered:
         await asyncio.to_thread(probe.best_level, *wanted)
-        await asyncio.to_thread(probe.offline)
+        await asyncio.to_thread(probe.apart)
         _answered.add(wanted)
     level = probe.best_level(*wanted)
     why = _not_by_host(level) if spec.network is Network.HOSTS else ""

@@ -12,10 +12,11 @@ import socket
 import struct
 from typing import Any
 
-__all__ = ["MAX_MESSAGE", "OFFLINE", "Channel"]
+__all__ = ["MAX_MESSAGE", "OFFLINE", "ONLINE", "PLAIN", "Channel"]
 
 MAX_MESSAGE = 8 << 20  # the kernel's own limit for arguments and environment is below this
-OFFLINE = "offline"  # the word by which a keeper is started in a network of its own
+# The kinds of keepers: as the host is; apart from it but on its network; apart and without any network.
+PLAIN, ONLINE, OFFLINE = "plain", "online", "offline"
 _MAX_FDS = 16
 _HEAD = struct.Struct("=I")
 _CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
