@@ -80,7 +80,7 @@ def test_clients_of_the_page_work_with_its_server(place: Path, server: list[Step
     """With and without a token: both clients, and REST by the dispatcher."""
     env = reader(place)
     with _serving(server, place, env) as addresses:
-        run_block([_here(step, addresses) for step in block], ROOT, env)
+        assert run_block([_here(step, addresses) for step in block], ROOT, env) == len(block)
 
 
 @pytest.mark.slow

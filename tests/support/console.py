@@ -44,8 +44,8 @@ def reader(home: Path) -> dict[str, str]:
     return {"HOME": str(home), "PATH": f"{programs}{os.pathsep}/usr/bin{os.pathsep}/bin", "LANG": "C.UTF-8"}
 
 
-def run_block(steps: list[Step], cwd: Path, env: Mapping[str, str], seconds: float = 100) -> None:
-    """Type a block's lines into one shell and hold every answer against the page."""
+def run_block(steps: list[Step], cwd: Path, env: Mapping[str, str], seconds: float = 100) -> int:
+    """Type a block's lines into one shell and hold every answer against the page; gives how many were typed."""
     lines = []
     for number, step in enumerate(steps):
         lines += [step.command, f'printf "\\n<{number}:%s>\\n" "$?"']
@@ -66,6 +66,7 @@ def run_block(steps: list[Step], cwd: Path, env: Mapping[str, str], seconds: flo
         assert found[1] == "0", f"{step.command} ended with {found[1]}: {said}{done.stderr}"
         if step.answer.strip():
             assert _fits(step.answer, said), f"{step.command}\nsaid:\n{said}\nthe page says:\n{step.answer}"
+    return len(steps)
 
 
 def _fits(wanted: str, said: str) -> bool:
