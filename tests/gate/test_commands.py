@@ -256,6 +256,13 @@ def test_the_reason_names_what_the_line_does_most(line: str, rule: str, kind: st
     assert judge_command(line, profile="careful").allowed is (kind == "read")
 
 
+def test_a_line_of_very_many_redirects_asks_and_shows_a_few() -> None:
+    """Nobody can read thousands of them, so they are not allowed unread; what is shown stays short."""
+    decision = judge_command("ls " + ">a " * 5_000)
+    assert (decision.effect, decision.rule) == (Effect.ASK, "shell.many")
+    assert len(decision.parts) <= 201
+
+
 def _state(root: Path) -> dict[str, bytes]:
     """Every file outside git's own directory."""
     files = (path for path in sorted(root.rglob("*")) if ".git" not in path.relative_to(root).parts)

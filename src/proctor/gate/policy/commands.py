@@ -37,6 +37,7 @@ _FUNCTION: Final = Finding(
     Effect.ALLOW, "shell.function-call", "calls a function of this line, whose commands are judged"
 )
 _READS: Final = frozenset({"<", "<&", "0<"})
+_MAX_REDIRECTS: Final = 200
 _BENIGN: Final = (".log", ".txt", ".out", ".err")
 _CONTENT: Final = frozenset({"tee", "sed", "patch"})
 # Programs that print one file name per line, and those that only pass lines on.
@@ -57,8 +58,11 @@ def judge_command(
     resolution = resolve(text)
     judge = _Judge(resolution, rules or builtin_rules(), roots, posture)
     parts = [judge.part(command) for command in resolution.commands]
-    parts += [part for redirect in resolution.redirects if (part := judge.redirect(redirect)) is not None]
+    redirects = map(judge.redirect, resolution.redirects[:_MAX_REDIRECTS])
+    parts += [part for part in redirects if part is not None]
     findings = [*resolution.findings, *judge.line_findings()]
+    if len(resolution.redirects) > _MAX_REDIRECTS:
+        findings.append(finding("shell.many"))
     found = [Finding(part.effect, part.rule, part.reason, kind=part.kind) for part in parts] + findings
     worst = max(found, key=_weight, default=_NOTHING)
     irreversible = judge.irreversible or any(one.irreversible for one in findings)
