@@ -235,7 +235,7 @@ class ModelAgent:
 
     async def _made(self) -> Model:
         if self._model is None:
-            self._model = await asyncio.to_thread(make_model, self.spec)
+            self._model = await (await asyncio.to_thread(make_model, self.spec)).__aenter__()
         return self._model
 
     def _settings(self, number: int, seconds: float) -> ModelSettings:

@@ -71,6 +71,10 @@ class NativeOllamaModel(Model):
         """Where it is."""
         return self._host
 
+    async def __aexit__(self, *_: object) -> None:
+        """Let the connections go."""
+        await self._client.close()  # type: ignore[no-untyped-call]  # the SDK has no annotation here
+
     async def request(
         self,
         messages: list[ModelMessage],

@@ -30,6 +30,7 @@ __all__ = [
     "claim",
     "draft",
     "find",
+    "forget",
     "insert",
     "let_go",
     "new_owner",
@@ -41,6 +42,7 @@ __all__ = [
 TEXT_CAP: Final = 20_000
 TITLE_CAP: Final = 80
 MOST_MESSAGES: Final = 5000
+FORGET: Final = 500
 GRACE: Final = timedelta(seconds=60)
 _ours: Final[set[str]] = set()  # turns that run in this process now
 
@@ -98,12 +100,11 @@ class Chat:
         """How it really stands: a row that says `running` with nobody behind it is interrupted."""
         if self.state != "running":
             return self.state
-        late = self.owned_until is not None and self.owned_until + GRACE <= now
-        return (
-            "interrupted"
-            if late or self.owner is None or is_gone(self.owner.partition("@")[2])
-            else "running"
-        )
+        owner, until = self.owner or "", self.owned_until
+        process = owner.partition("@")[2]
+        left = process == this_process() and owner not in _ours
+        late = until is None or until + GRACE <= now
+        return "interrupted" if left or late or is_gone(process) else "running"
 
 
 def new_owner() -> str:
@@ -202,7 +203,7 @@ def add_messages(
     query = sa.select(chats.c.messages).where(chats.c.chat_id == chat_id)
     before = int(connection.execute(query).scalar_one())
     for place, row in enumerate(rows, start=before + 1):
-        text = str(row.get("text", ""))
+        text = str(row.get("text", "")).replace("\0", "�")  # PostgreSQL keeps no NUL
         cut = f"{text[:TEXT_CAP]}… (truncated: {len(text)} characters)" if len(text) > TEXT_CAP else text
         own = {"chat_id": chat_id, "seq": place, "turn": turn, "created_at": now}
         connection.execute(chat_messages.insert().values({"details": {}, **row, "text": cut, **own}))
@@ -216,6 +217,16 @@ def transcript(connection: sa.Connection, chat_id: str, *, after: int, limit: in
     return [
         dict(row) for row in connection.execute(query.order_by(chat_messages.c.seq).limit(limit)).mappings()
     ]
+
+
+def forget(connection: sa.Connection, older_than: datetime) -> int:
+    """Remove chats that nobody has touched since then, with what was said; none that is open."""
+    old = sa.and_(chats.c.state == "idle", chats.c.updated_at < older_than)
+    ids = list(connection.execute(sa.select(chats.c.chat_id).where(old).limit(FORGET)).scalars())
+    if ids:
+        connection.execute(chat_messages.delete().where(chat_messages.c.chat_id.in_(ids)))
+        connection.execute(chats.delete().where(chats.c.chat_id.in_(ids), old))
+    return len(ids)
 
 
 def spent(

@@ -7,6 +7,7 @@ so a chat that somebody goes on with elsewhere at that moment is theirs. An expi
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Final
 
 import sqlalchemy as sa
@@ -23,6 +24,7 @@ LOOK_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 10.0
 MAX_RUNNING: Final = 8
 BATCH: Final = 200
+AGAIN_SECONDS: Final = 60.0
 
 
 class ChatDesk:
@@ -33,6 +35,7 @@ class ChatDesk:
         self._database = database
         self._wake = asyncio.Event()
         self._stop = asyncio.Event()
+        self._not_before: dict[str, float] = {}
         self.running: set[str] = set()
 
     def wake(self) -> None:
@@ -87,7 +90,8 @@ class ChatDesk:
             done = approvals.c.status.in_(["approved", "rejected", "void"])
             query = sa.select(approvals.c.approval_id).where(approvals.c.approval_id.in_(wanted), done)
             known = set(connection.execute(query).scalars()) if wanted else set()
-        return [row.chat_id for row in rows if set(row.waiting_for) <= known]
+        ready = [row.chat_id for row in rows if set(row.waiting_for) <= known]
+        return [one for one in ready if self._not_before.get(one, 0.0) <= time.monotonic()]
 
     def waits(self) -> bool:
         """Whether a chat could go on now or is going on here."""
@@ -99,7 +103,7 @@ class ChatDesk:
             logger.info("chat {} went on: {}", chat_id, end.outcome.value)
         except ProctorError as error:  # somebody else has it, or its agent cannot work now: it stays as it is
             logger.warning("chat {} was left as it stands: {}", chat_id, error)
-            await asyncio.sleep(LOOK_SECONDS)
+            self._not_before[chat_id] = time.monotonic() + AGAIN_SECONDS
         finally:
             self.running.discard(chat_id)
             self._wake.set()

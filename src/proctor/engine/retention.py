@@ -18,13 +18,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from proctor.agents.model_rows import forget as forget_chats
 from proctor.engine.tasks import OPEN
 from proctor.gate.retention import prune_calls
 from proctor.protocol.errors import ProctorError, UnavailableError, UsageError
 from proctor.protocol.events import Draft
 from proctor.protocol.states import TASK
 from proctor.store.database import Database
-from proctor.store.tables import attempts, plans, task_queue
+from proctor.store.tables import attempts, chats, plans, task_queue
 from proctor.tools.job_rows import close_dead_jobs, prune_jobs
 from proctor.trace.retention import RETENTION_TRACE, prunable, prune
 from proctor.trace.writer import TraceWriter
@@ -261,8 +262,13 @@ class Retention:
             spare |= set(connection.execute(query.with_only_columns(task_queue.c.task_id)).scalars())
             open_plans = sa.select(plans.c.trace_id).where(plans.c.completed_at.is_(None)).distinct()
             spare |= set(connection.execute(open_plans).scalars())
+            open_chats = sa.select(chats.c.trace_id).where(chats.c.state != "idle").distinct()
+            spare |= set(connection.execute(open_chats).scalars())
         when: dict[str, Any] = {"older_than": self.older_than, "keep": self.keep, "spare": spare}
         done = prunable(self.database, **when) if self.dry_run else prune(self.database, self.key, **when)
+        if not self.dry_run:
+            with self.database.write() as connection:
+                forget_chats(connection, self.older_than)
         counts = [one.removed for one in done]
         return len(counts), sum(counts)
 
