@@ -169,6 +169,21 @@ async def test_powershell_is_judged_as_the_program_it_is(desk: Desk) -> None:
         await desk.call("execute_command", command="Get-Date", shell="pwsh")
 
 
+async def test_powershell_runs_where_it_is_installed(
+    sqlite_database: Database, make_desk: MakeDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for pwsh shows the words it gets: no profile, nothing interactive, the whole text as one word."""
+    fake = tmp_path / "bin" / "pwsh"
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:/usr/bin:/bin")
+    desk = make_desk(sqlite_database)
+    got = await desk.call("execute_command", command="Get-Date; 'a b'", shell="pwsh")
+    assert got["stdout"] == "-NoLogo|-NoProfile|-NonInteractive|-Command|Get-Date; 'a b'|"
+    assert got["sandbox"]["level"] >= 2
+
+
 ASK = (
     "import urllib.request,sys\n"
     "for url in sys.argv[1:]:\n"
