@@ -40,6 +40,12 @@ BENCHMARKS: dict[str, tuple[str, str, float, str]] = {
     ),
     "sandbox": ("bench.sandbox", "run", 50, "what confinement adds to a short command"),
     "gate": ("bench.gate", "run", 1.0, "gate and durable trace around nothing, beside a LangGraph node"),
+    "sockets": (
+        "bench.sockets",
+        "run",
+        1.0,
+        "WebSocket ping beside a bare echo, 500 idle connections, 100 viewers of 200 events/s",
+    ),
     "proof": ("bench.proof", "run", 3_000, "what a proof costs beyond its commands, cold and warm"),
     "fixes": ("bench.proof", "fixes", 200, "one file of fixes judged side by side, each by itself"),
     "hollow": (

@@ -9,8 +9,10 @@ import re
 import resource
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,10 +21,12 @@ from typing import Any
 import httpx
 import pytest
 from websockets.asyncio.client import connect as async_connect
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from proctor.config import load_settings
 from proctor.engine import client
+from proctor.engine.doors import read_address
 
 SERVE = [sys.executable, "-m", "proctor", "serve", "--port", "0", "--ws-port", "0", "--json"]
 CONNECTIONS = 500
@@ -187,6 +191,84 @@ def test_uvicorn_serves_the_application(place: Path) -> None:
         output, _ = process.communicate(timeout=60)
     assert "/ws" in output
     assert token not in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
+def test_signal_ends_everything_that_is_open_within_its_deadline(
+    place: Path, served: list[Served], number: signal.Signals
+) -> None:
+    """Idle sockets, traces, streams and running calls over both doors: all end, their commands are gone, rows say so."""
+    one = Served(place)
+    served.append(one)
+    mark = f"mark-{time.monotonic_ns()}"
+    command = f": {mark}; touch began-{{0}}; sleep 120; touch survived-{{0}}"
+
+    def rest() -> None:
+        body = {"command": command.format("rest")}
+        with contextlib.suppress(httpx.TransportError):
+            httpx.post(f"{one.http}/api/tools/execute_command", json=body, headers=one.headers, timeout=100)
+
+    waiting = threading.Thread(target=rest)
+    waiting.start()
+    with contextlib.ExitStack() as stack:
+        lines = [stack.enter_context(_line(one, one.ws)) for _ in range(5)]
+        base = one.http.replace("http", "ws")
+        lines.append(stack.enter_context(_line(one, f"{base}/ws/traces/t")))
+        stream = stack.enter_context(
+            httpx.stream("GET", f"{one.http}/api/events", headers=one.headers, timeout=100)
+        )
+        assert next(stream.iter_lines()) == ": connected"
+        lines[0].send(json.dumps({"type": "execute_command", "data": {"command": command.format("ws")}}))
+        _until(lambda: len(list(place.glob("began-*"))) == 2 and _running(mark))
+        began = time.monotonic()
+        one.process.send_signal(number)
+        assert one.process.wait(60) == 0
+        assert time.monotonic() - began < 40
+    waiting.join(60)
+    assert not waiting.is_alive()
+    assert not list(place.glob("survived-*"))
+    assert _running(mark) == []
+    settings = load_settings(place)
+    assert read_address(settings.paths) is None
+    with contextlib.closing(sqlite3.connect(settings.paths.proctor_db)) as database:
+        found = database.execute("SELECT state FROM calls WHERE tool_name = 'execute_command'").fetchall()
+    assert [state for (state,) in found] == ["ended", "ended"]
+
+
+@contextlib.contextmanager
+def _line(one: Served, address: str) -> Iterator[Any]:
+    with (
+        contextlib.suppress(ConnectionClosed),
+        connect(address, additional_headers=one.headers, proxy=None) as line,
+    ):
+        yield line
+
+
+def _running(mark: str) -> list[str]:
+    """Processes of this machine whose words hold the mark."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in path.read_bytes():
+                found.append(path.parent.name)
+    return found
+
+
+@pytest.mark.slow
+def test_names_of_a_proxy_come_in(place: Path, served: list[Served]) -> None:
+    """`--name` is a Host and its pages are our own, also with TLS before us; other names stay out."""
+    one = Served(place, "--name", "proctor.example")
+    served.append(one)
+    by = {**one.headers, "Host": "proctor.example"}
+    assert httpx.get(f"{one.http}/api/me", headers=by, timeout=30).status_code == 200
+    own = {**by, "Origin": "https://proctor.example"}
+    assert httpx.get(f"{one.http}/api/me", headers=own, timeout=30).status_code == 200
+    other = {**by, "Origin": "https://other.example"}
+    assert httpx.get(f"{one.http}/api/me", headers=other, timeout=30).status_code == 403
+    wrong = {**one.headers, "Host": "other.example"}
+    assert httpx.get(f"{one.http}/api/me", headers=wrong, timeout=30).status_code == 403
+    assert one.leave() == 0
 
 
 def _answers(address: str) -> bool:

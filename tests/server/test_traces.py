@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from proctor.protocol.events import Draft
+from proctor.protocol.events import Draft, Event
 from proctor.protocol.ids import new_id
 from proctor.server import hub as hub_module
-from proctor.server.hub import Hub, Viewer
+from proctor.server.hub import Hub, Line, Viewer
 from proctor.store.database import Database
 from proctor.trace.writer import TraceWriter
 from tests.server.conftest import Door
@@ -176,6 +176,42 @@ async def test_slow_viewer_loses_nothing(sqlite_path: Any, monkeypatch: pytest.M
             assert await _collect(slow, 300) == list(range(300))
             hub.close()
     database.close()
+
+
+async def test_each_event_is_encoded_once_however_many_watch(
+    sqlite_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty viewers of sixty events, of one trace and of all: sixty encodings, in few batches."""
+    from proctor.store.database import sqlite_url
+
+    encoded: list[int] = []
+    given: list[int] = []
+    real, give = hub_module.Line.of, Hub._give
+
+    def counted(event: Event) -> Line:
+        encoded.append(event.seq)
+        return real(event)
+
+    def told(hub: Hub, found: list[Event]) -> None:
+        given.append(len(found))
+        give(hub, found)
+
+    monkeypatch.setattr(hub_module.Line, "of", counted)
+    monkeypatch.setattr(Hub, "_give", told)
+    database = Database(sqlite_url(sqlite_path))
+    hub = Hub(lambda: database)
+    with TraceWriter(database, key=KEY, redactor=REDACTOR) as writer:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(hub.run())
+            viewers = [await hub.join(trace_id="t" if number % 2 else None) for number in range(20)]
+            for number in range(60):
+                await writer.append_async([Draft("t", "note", details={"n": number})])
+            for viewer in viewers:
+                assert await _collect(viewer, 60) == list(range(60))
+            hub.close()
+    database.close()
+    assert len(encoded) == len(set(encoded)) == 60
+    assert sum(given) == 60
 
 
 async def test_log_that_is_away_is_waited_for(sqlite_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

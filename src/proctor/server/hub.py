@@ -51,11 +51,15 @@ class Line:
     seq: int
     trace_id: str
     text: str
+    """For a WebSocket."""
+    sse: bytes
+    """As a server-sent event."""
 
     @classmethod
     def of(cls, event: Event) -> Line:
         """Encode it."""
-        return cls(event.seq, event.trace_id, encode(event_json(event)).decode())
+        raw = encode(event_json(event))
+        return cls(event.seq, event.trace_id, raw.decode(), b"id: %d\ndata: %b\n\n" % (event.seq, raw))
 
 
 @dataclass(eq=False)

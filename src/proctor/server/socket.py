@@ -7,6 +7,7 @@ a running call ends with the connection that asked for it, a background command 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -43,6 +44,9 @@ MOST_FOLLOWED: Final = 16
 QUIET_SECONDS: Final = 10.0
 """How long a call runs before a status frame says so unasked: the seeds' clients take the next frame for the answer."""
 TELL_SECONDS: Final = 0.25
+# As clients send them by the thousand; every other spelling of a ping is read like any message.
+_PINGS: Final = frozenset({'{"type":"ping"}', '{"type": "ping"}'})
+_LONGEST_PING: Final = 16
 _TOO_MANY: Final = Refusal(503, f"{MOST_SOCKETS} connections are open already.", "Close some of them.")
 
 
@@ -98,7 +102,11 @@ class _Connection:
             self._group, self._children = group, children
             try:
                 while (message := await self._receive())["type"] != "websocket.disconnect":
-                    await self._take(message)
+                    text = message.get("text")
+                    if text is not None and len(text) <= _LONGEST_PING and text in _PINGS:
+                        await self._pong()
+                    else:
+                        await self._take(message)
             finally:
                 for child in children:
                     child.cancel()
@@ -111,20 +119,17 @@ class _Connection:
         except OSError:
             return
 
+    async def _pong(self) -> None:
+        text = f'{{"type":"pong","timestamp":"{datetime.now(UTC).isoformat()}"}}'
+        with contextlib.suppress(OSError):
+            await self._send({"type": "websocket.send", "text": text})
+
     async def _take(self, message: Message) -> None:
-        """Understand one message; `ping` is answered here, everything else in its turn."""
+        """Understand one message; `ping` is answered at once, everything else in its turn."""
         try:
-            found = _parsed(message)
-            if type(found) is dict and found.get("type") == "ping" and "id" not in found:
-                stamp = datetime.now(UTC).isoformat()
-                text = f'{{"type":"pong","timestamp":"{stamp}"}}'
-                await self._send({"type": "websocket.send", "text": text})
-                return
-            request = asked(found)
+            request = asked(_parsed(message))
         except RequestError as error:
             await self.say(error_frame(str(error)))
-        except OSError:
-            return
         else:
             await self._queue(request)
 

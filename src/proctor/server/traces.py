@@ -19,7 +19,7 @@ from proctor.server.answers import REFUSALS
 from proctor.server.auth import Refusal
 from proctor.server.front import MAX_NAME, Front
 from proctor.server.guard import Receive, Scope, Send, refuse
-from proctor.server.hub import Line, Viewer
+from proctor.server.hub import Viewer
 
 __all__ = ["TraceDoor", "WatchHealth", "router"]
 
@@ -167,12 +167,8 @@ async def _events(viewer: Viewer) -> AsyncIterator[bytes]:
         yield b": connected\n\n"
         while not viewer.closed:
             lines = await viewer.next(BEAT_SECONDS)
-            yield _chunk(lines) if lines else b": beat\n\n"
+            yield b"".join(line.sse for line in lines) if lines else b": beat\n\n"
     except ProctorError as error:
         yield f": {str(error)[:200]}\n\n".encode()  # the browser comes back with its Last-Event-ID
     finally:
         viewer.close()
-
-
-def _chunk(lines: list[Line]) -> bytes:
-    return "".join(f"id: {line.seq}\ndata: {line.text}\n\n" for line in lines).encode()
