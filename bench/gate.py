@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+import uvloop
 from pydantic import BaseModel
 from tests.support.postgres import PostgresServer
 
@@ -77,8 +78,12 @@ def run(scale: float = 1.0) -> dict[str, Any]:
         python, reason = None, str(error)
     result: dict[str, Any] = {"calls": turns * TURN, "limits": LIMITS}
     for name, place in (("sqlite", _on_sqlite), ("postgresql", _on_postgres)):
-        with place() as (database, theirs), tempfile.TemporaryDirectory(prefix="proctor-bench-") as home:
-            result[name] = asyncio.run(_take_turns(database, Path(home), python, (name, theirs), turns))
+        with (
+            place() as (database, theirs),
+            tempfile.TemporaryDirectory(prefix="proctor-bench-") as home,
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,  # as in `proctor serve`
+        ):
+            result[name] = runner.run(_take_turns(database, Path(home), python, (name, theirs), turns))
     if python is None:
         return {**result, "langgraph": f"not available: {reason}", "unmeasured": sorted(LIMITS)}
     ratios = {key: result[key.partition("_vs_")[0]]["vs_langgraph_node"] for key in LIMITS}
