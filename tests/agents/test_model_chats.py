@@ -14,7 +14,7 @@ import pytest
 from proctor.agents.model_chats import Watch
 from proctor.agents.model_rows import ChatBusyError, ChatWaitsError
 from proctor.agents.model_turn import TurnOutcome
-from proctor.protocol.errors import UsageError
+from proctor.protocol.errors import UnavailableError, UsageError
 from proctor.store.tables import leases
 from proctor.testing.model_server import ModelServer
 from proctor.trace.verify import verify
@@ -183,6 +183,19 @@ async def test_one_chat_answers_one_message_at_a_time(house: World) -> None:
     assert len(house.chats.messages(chat)) == 2
     with pytest.raises(UsageError):
         await house.chats.say(chat, "   ")
+
+
+async def test_the_turns_of_one_process_are_bounded(house: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more than there is room for is told to come again; nothing of it is kept."""
+    monkeypatch.setattr("proctor.agents.model_chats.MOST_TURNS", 1)
+    chats, first, second = house.chats, house.open(), house.open()
+    async with asyncio.TaskGroup() as group:
+        slow = group.create_task(chats.say(first, script({"text": "slow", "delay": 1})))
+        await asyncio.sleep(0.5)
+        with pytest.raises(UnavailableError, match="in a moment"):
+            await chats.say(second, "me too")
+    assert slow.result().text == "slow"
+    assert (await chats.say(second, script({"text": "now"}))).text == "now"
 
 
 # ── questions and crashes ─────────────────────────────────────────────────────────────────────────────────────────

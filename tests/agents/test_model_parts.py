@@ -13,6 +13,7 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     TextPart,
+    ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
@@ -106,6 +107,18 @@ def test_open_calls_are_found_closed_and_marked_when_not_kept_whole() -> None:
     assert past.open_calls(history) == []
     assert paired(history)
     assert past.turn_requests(history) == 1
+
+
+def test_a_thought_with_a_secret_is_left_out_whole() -> None:
+    """It is signed by its provider: half of it would be refused there."""
+    secret = "sk-proj-" + "a1B2" * 12
+    thoughts = [ThinkingPart("plain", signature="s1"), ThinkingPart(f"the key is {secret}", signature="s2")]
+    kept, _ = past.dump([ModelResponse(parts=[*thoughts, TextPart("ok")])], REDACTOR)
+    assert [(part["content"], part.get("signature")) for part in kept[0]["parts"]] == [
+        ("plain", "s1"),
+        ("", None),
+        ("ok", None),
+    ]
 
 
 # ── settings ──────────────────────────────────────────────────────────────────────────────────────────────────────

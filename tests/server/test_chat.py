@@ -11,6 +11,11 @@ from typing import Any
 
 import pytest
 
+from proctor.gate.task_tokens import Holder
+from proctor.protocol.errors import RefusedError
+from proctor.server.chat_api import SocketChat
+from proctor.server.frames import Asked
+from proctor.server.holding import HOLDER
 from proctor.testing.model_server import ModelServer
 from tests.server.conftest import Door, Socket, served
 
@@ -177,6 +182,21 @@ def test_the_agents_calls_are_the_agents(line: Socket, door: Door) -> None:
     assert len(used) == 6
     assert {(one["actor"], one["actor_name"]) for one in used} == {("agent", "SOLACE")}
     assert {"chat_opened", "chat_asked", "chat_answered"} <= {one["event"] for one in events}
+
+
+async def test_an_agent_with_a_tasks_token_does_not_chat(door: Door) -> None:
+    """A model on a person's bill is not a tool: the token of a task opens tools only."""
+    holder = Holder("task_1", 1, "FORGE", "trace_1", None, None, None)
+    mark = HOLDER.set(holder)
+    try:
+        with pytest.raises(RefusedError, match="an agent does not chat"):
+            await SocketChat(door.front).answer(Asked("chat", {"message": "hi"}, {}), _nobody)
+    finally:
+        HOLDER.reset(mark)
+
+
+async def _nobody(_frame: dict[str, Any]) -> None:
+    raise AssertionError("nothing is told")
 
 
 # ── REST ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -19,7 +19,7 @@ from proctor.agents.model_spec import ModelNotReadyError, ModelSpec, spec_of
 from proctor.agents.model_talk import House, Talk, Watch, place_of
 from proctor.agents.model_turn import TurnEnd
 from proctor.agents.roster import Roster, environment
-from proctor.protocol.errors import UsageError
+from proctor.protocol.errors import UnavailableError, UsageError
 from proctor.protocol.events import ActorKind, Draft, EventStatus
 from proctor.protocol.ids import new_id
 from proctor.store.tables import chats
@@ -28,6 +28,7 @@ __all__ = ["DEFAULT_AGENT", "MESSAGE_CAP", "Chats", "House", "Watch"]
 
 DEFAULT_AGENT: Final = "SOLACE"
 MESSAGE_CAP: Final = 200_000
+MOST_TURNS: Final = 64
 
 
 class Chats:
@@ -35,6 +36,7 @@ class Chats:
 
     def __init__(self, house: House) -> None:
         self.house = house
+        self._turns = 0
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -138,6 +140,15 @@ class Chats:
         chat = await asyncio.to_thread(self.get, chat_id)
         spec = await asyncio.to_thread(self.spec, chat.agent_name, place_of(chat))
         await asyncio.to_thread(past.warm)  # or the import would take its seconds inside a transaction
-        turn = Talk(self.house, chat, spec, watch)
+        if self._turns >= MOST_TURNS:
+            reason = f"{MOST_TURNS} turns run in this process already"
+            raise UnavailableError(what="Chat", reason=reason, cure="Say it again in a moment.")
+        self._turns += 1
+        try:
+            return await self._run(Talk(self.house, chat, spec, watch), message, force=force)
+        finally:
+            self._turns -= 1
+
+    async def _run(self, turn: Talk, message: str | None, *, force: bool) -> TurnEnd:
         early = await turn.begin(message, force=force)
         return early if early is not None else await turn.run()

@@ -154,17 +154,19 @@ def dump(history: Sequence[ModelMessage], redactor: Redacts) -> tuple[Json, list
 
 
 def _redacted(message: dict[str, Any], redactor: Redacts) -> dict[str, Any]:
-    """Only what was said and given may hold secrets; ids and signatures must stay as they are."""
-    said = ("content", "args")
-    parts = [
-        {name: redactor.value(value) if name in said else value for name, value in part.items()}
-        for part in message["parts"]
-    ]
-    return (
-        {**message, "parts": parts, "instructions": None}
-        if "instructions" in message
-        else {**message, "parts": parts}
-    )
+    """Only what was said and given may hold secrets; ids must stay as they are, and the system prompt is never kept."""
+    told = {"instructions": None} if "instructions" in message else {}
+    return {**message, **told, "parts": [_part(part, redactor) for part in message["parts"]]}
+
+
+def _part(part: dict[str, Any], redactor: Redacts) -> dict[str, Any]:
+    said: dict[str, Any] = {name: redactor.value(part[name]) for name in ("content", "args") if name in part}
+    if part.get("part_kind") == "thinking" and said.get("content") != part.get("content"):
+        said = {
+            "content": "",
+            "signature": None,
+        }  # signed as a whole: a provider takes it unchanged or not at all
+    return {**part, **said}
 
 
 def load(kept: Json) -> list[ModelMessage]:
