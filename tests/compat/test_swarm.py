@@ -18,6 +18,7 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from proctor.compat import swarm
+from proctor.compat.house import House
 from proctor.gate.humans import load_token
 from proctor.testing.model_server import ModelServer
 from tests.layers.tree import PACKAGE, ROOT
@@ -68,8 +69,9 @@ def test_bare_names_do_real_work_in_a_process_of_their_own(project: Path, home: 
     assert done.stderr == ""
 
 
-def test_model_tools_say_what_the_seed_says(project: Path) -> None:
+def test_model_tools_say_what_the_seed_says(users: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seven functions with the seed's parameters; the descriptions tell to back up first."""
+    monkeypatch.setattr(swarm, "users_house", lambda: users)
     tools = {one["function"]["name"]: one["function"] for one in swarm.get_openai_tools()}
     assert tuple(tools) == swarm.CHAT_TOOLS
     assert "Always call this before modifying files." in tools["create_backup"]["description"]
@@ -124,14 +126,15 @@ def test_item_1_page_from_elsewhere_cannot_use_the_facades_server(served: str, h
         line.recv(timeout=20)
 
 
-async def test_handler_serves_a_server_of_the_callers_own(project: Path, home: Path) -> None:
+async def test_handler_serves_a_server_of_the_callers_own(
+    users: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`websockets.serve(handle_websocket, …)`, as the seed has it: one bad message never closes the line."""
     from websockets.asyncio.client import connect as connect_async
     from websockets.asyncio.server import serve
 
-    from proctor.compat.house import users_house
-
-    token = await asyncio.to_thread(load_token, users_house().app.settings.paths.token_file)
+    monkeypatch.setattr(swarm, "users_house", lambda: users)
+    token = await asyncio.to_thread(load_token, users.app.settings.paths.token_file)
     async with serve(swarm.handle_websocket, "127.0.0.1", 0) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         async with connect_async(f"ws://127.0.0.1:{port}/?api_key={token}", proxy=None) as line:
