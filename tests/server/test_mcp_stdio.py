@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from proctor.gate.task_tokens import VARIABLE, hash_of, new_token
-from proctor.server.mcp_stdio import MAX_LINE
+from proctor.server.mcp_lines import MAX_LINE
 from proctor.store.database import Database, sqlite_url
 from proctor.store.schema import open_database
 from proctor.store.tables import attempts, calls, task_queue

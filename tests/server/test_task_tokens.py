@@ -12,10 +12,12 @@ import pytest
 import sqlalchemy as sa
 from websockets.exceptions import InvalidStatus
 
-from proctor.gate.task_tokens import hash_of, new_token
+from proctor.config import load_settings
+from proctor.engine.doors import write_address
+from proctor.gate.task_tokens import VARIABLE, hash_of, new_token
 from proctor.store.tables import approvals, attempts, budget_nodes, calls, task_queue
 from tests.server.conftest import Door, served
-from tests.server.mcp_clients import ERAS, body, over_http
+from tests.server.mcp_clients import ERAS, Desk, body, over_http
 from tests.support.rows import NOON, insert, rows_of
 
 
@@ -121,6 +123,31 @@ async def test_its_mcp_calls_are_the_tasks_and_its_session_is_its_own(agent: Age
     assert body(read)["content"] == "of the worktree"
     assert body(asked)["status"] == body(stopped)["status"] == "approval_pending"
     assert {(row["actor_name"], row["trace_id"]) for row in agent.rows()} == {("forge", "trace-1")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("era", ERAS)
+async def test_proctor_mcp_passes_on_to_the_server_that_knows_the_task(
+    agent: Agent, tmp_path: Path, era: str
+) -> None:
+    """An agent whose own environment leads to another state: calls, errors and questions go through all the same."""
+    (tmp_path / "elsewhere").mkdir()
+    desk = Desk(tmp_path / "elsewhere", "", {VARIABLE: agent.token, "PROCTOR_RUN": "mark"})
+    paths = load_settings(desk.work, desk.environ).paths
+    write_address(paths, agent.door.http)
+    async with desk.client(era, "--hold", "0") as client:
+        read = await client.call_tool("read_file", {"path": "a.txt"})
+        wrong = await client.call_tool("read_file", {})
+        asked = await client.call_tool("write_file", {"path": "b.txt", "content": "x"})
+    assert body(read)["content"] == "of the worktree"
+    assert wrong.is_error
+    assert body(asked)["status"] == "approval_pending"
+    assert {(row["actor_name"], row["task_id"]) for row in agent.rows()} == {("forge", "task-1")}
+    assert not list(desk.home.rglob("proctor.db"))
+    agent.end()
+    refused = desk.proctor("mcp", ok=False)
+    assert refused.returncode == 5
+    assert "PROCTOR_TASK_TOKEN" in refused.stderr
 
 
 async def test_a_session_belongs_to_who_opened_it(agent: Agent) -> None:

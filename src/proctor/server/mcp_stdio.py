@@ -1,20 +1,19 @@
 """`proctor mcp`: the same server on standard input and output, for the one client that started it.
 
 Who calls is the agent of the token in the environment, else an agent named after the client; never a person. What Proctor
-itself started must show a valid token. When the client goes, everything it still waits for ends, and the process with it.
+itself started must show a token that this state, or a server of this user, knows. When the client goes, everything it still
+waits for ends, and the process with it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import stat
+import contextlib
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from mcp.server.stdio import stdio_server
-from pydantic_core import from_json
 
 from proctor.app import App
 from proctor.config import current_directory
@@ -23,20 +22,28 @@ from proctor.gate.task_tokens import VARIABLE, Holder, TaskTokenError, find_hold
 from proctor.protocol.errors import ProctorError
 from proctor.sandbox.process import close_idle_keepers
 from proctor.server.mcp_calls import HOLD_SECONDS, Caller, McpCalls, client_name
+from proctor.server.mcp_lines import Lines
+from proctor.server.mcp_relay import end_on_signals, knows_token, relay
 from proctor.server.mcp_server import Context, McpServer
+from proctor.store.database import Database
+from proctor.store.schema import is_missing
 
 __all__ = ["serve_stdio"]
 
-MAX_LINE: Final = 16 * 1024 * 1024
-_CHUNK: Final = 1 << 18
-_TOO_LONG: Final = "a line that was too long"
 _RUN: Final = "stdio"
 
 
 def serve_stdio(app: App, *, workspace: Path | None = None, hold_s: float = HOLD_SECONDS) -> None:
     """Serve until the client closes its end or a signal comes."""
     desk = _Desk(app, workspace, hold_s)
-    desk.holder()  # a token that is not valid is said at once, not at the first call
+    try:
+        desk.holder()  # a token that is not valid is said at once, not at the first call
+    except TaskTokenError:
+        known = knows_token(app.settings.paths, desk.token)
+        if known is None:
+            raise
+        asyncio.run(relay(known, desk.token, hold_s))
+        return
     try:
         asyncio.run(_serve(app, desk))
     finally:
@@ -44,82 +51,15 @@ def serve_stdio(app: App, *, workspace: Path | None = None, hold_s: float = HOLD
 
 
 async def _serve(app: App, desk: _Desk) -> None:
-    me = asyncio.current_task()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, lambda: me is not None and me.cancel())
+    end_on_signals()
     calls = McpCalls(app)
     server = McpServer(app, calls, desk.who).server
-    lines: Any = await _Lines.of_stdin()
+    lines: Any = await Lines.of_stdin()
     try:
         async with calls.open(), stdio_server(stdin=lines) as (read, write):
             await server.run(read, write, server.create_initialization_options())
     except asyncio.CancelledError:
         return  # asked to leave; everything has been settled on the way out
-
-
-class _Lines:
-    """Standard input line by line, without a thread that nothing could end; a line that is too long counts as rubbish."""
-
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader = reader
-        self._rest = b""
-        self._skips = False
-        self._first = True
-
-    @classmethod
-    async def of_stdin(cls) -> _Lines:
-        """Take standard input for ourselves: what we start reads nothing from it."""
-        reader = asyncio.StreamReader()
-        own = os.dup(0)
-        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        os.dup2(nothing, 0)
-        os.close(nothing)
-        kind = os.fstat(own).st_mode
-        if stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or os.isatty(own):
-            await asyncio.get_running_loop().connect_read_pipe(
-                lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(own, "rb", 0)
-            )
-        else:  # a file, or nothing at all: it is there at once, and no loop can wait for it
-            reader.feed_data(os.read(own, MAX_LINE))
-            reader.feed_eof()
-            os.close(own)
-        return cls(reader)
-
-    def __aiter__(self) -> _Lines:
-        return self
-
-    async def __anext__(self) -> str:
-        while b"\n" not in self._rest:
-            chunk = await self._reader.read(_CHUNK)
-            if not chunk:
-                raise StopAsyncIteration  # half a line is no message
-            self._rest += chunk
-            if len(self._rest) > MAX_LINE and b"\n" not in self._rest:
-                self._rest, self._skips = b"", True
-        if self._first:
-            self._first, self._rest = False, _without_probe(self._rest)
-        line, _, self._rest = self._rest.partition(b"\n")
-        long, self._skips = self._skips or len(line) > MAX_LINE, False
-        return _TOO_LONG if long else line.decode("utf-8", "replace")
-
-
-def _without_probe(sent: bytes) -> bytes:
-    """What a client sent before we listened, without a question about our era that it has given up on.
-
-    It has when the handshake of the older era stands right behind it; answering the question would settle on the newer.
-    """
-    first, _, rest = sent.partition(b"\n")
-    second, ended, _ = rest.partition(b"\n")
-    return rest if ended and _method(first) == "server/discover" and _method(second) == "initialize" else sent
-
-
-def _method(line: bytes) -> str:
-    try:
-        found = from_json(line)
-    except ValueError:
-        return ""
-    return str(found.get("method", "")) if isinstance(found, dict) else ""
 
 
 class _Desk:
@@ -140,17 +80,34 @@ class _Desk:
         name = client_name(client.client_info.name if client is not None else None)
         return Caller(name, _RUN, self._place, self._app.settings.profile, hold_s=self._hold)
 
+    @property
+    def token(self) -> str:
+        """What the environment says; nothing where Gemini CLI leaves the name because there is no value."""
+        token = self._app.settings.environ.get(VARIABLE, "")
+        return "" if token == f"${VARIABLE}" else token
+
+    def _found(self, token: str) -> Holder | None:
+        if self._nowhere:
+            return None
+        with self._app.database.read() as connection:
+            return find_holder(connection, token)
+
+    @cached_property
+    def _nowhere(self) -> bool:
+        """Whether there is no database here; none is made for a task that is somebody else's."""
+        with contextlib.closing(Database(self._app.settings.database_url)) as database:
+            return is_missing(database)
+
     def holder(self) -> Holder | None:
         """The agent whose token is in the environment; refuses one that is not valid, and a child of ours without one."""
-        environ = self._app.settings.environ
-        token = environ.get(VARIABLE, "")
-        if not token or token == f"${VARIABLE}":  # Gemini CLI leaves the name where there is no value
-            if any(environ.get(mark) for mark in MARKS):
+        token = self.token
+        if not token:
+            started = self._app.settings.environ
+            if any(started.get(mark) for mark in MARKS if mark != VARIABLE):
                 raise TaskTokenError(problem="missing, and this was started by something Proctor runs")
             return None
         try:
-            with self._app.database.read() as connection:
-                found = find_holder(connection, token)
+            found = self._found(token)
         except ProctorError as error:
             raise TaskTokenError(problem=f"not to be looked up ({error})") from error
         if found is None:
