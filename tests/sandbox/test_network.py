@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import subprocess
@@ -321,6 +322,39 @@ async def test_a_tunnel_cannot_ask_for_a_neighbour(go: Go, tls: tuple[int, list[
     assert "TLS inside asks for evil.test" in result.sandbox.refused[0]
 
 
+SPLIT = """
+import socket, ssl, struct, sys
+s = socket.create_connection(("127.0.0.1", 17813), 5)
+s.sendall(f"CONNECT {sys.argv[1]} HTTP/1.1\\r\\n\\r\\n".encode()); s.recv(4096)
+context = ssl.create_default_context(); context.check_hostname = False; context.verify_mode = ssl.CERT_NONE
+inside, outside = ssl.MemoryBIO(), ssl.MemoryBIO()
+tls = context.wrap_bio(inside, outside, server_hostname=sys.argv[2])
+try:
+    tls.do_handshake()
+except ssl.SSLWantReadError:
+    hello = outside.read()
+for at in range(5, len(hello), 20):
+    piece = hello[at : at + 20]
+    s.sendall(hello[:3] + struct.pack("!H", len(piece)) + piece)
+s.settimeout(5)
+try:
+    print("ANSWERED" if s.recv(10) else "CUT")
+except OSError as error:
+    print("CUT")
+"""
+
+
+@pytest.mark.parametrize(("asked_for", "answer"), [("good.test", "ANSWERED\n"), ("evil.test", "CUT\n")])
+async def test_a_hello_in_pieces_hides_nothing(
+    go: Go, tls: tuple[int, list[str]], asked_for: str, answer: str
+) -> None:
+    """A first message spread over many records is put together before it is believed, and passed on as it came."""
+    port, _asked = tls
+    hosts = (f"good.test:{port}", f"127.0.0.1:{port}")
+    result = await go(SPLIT, f"good.test:{port}", asked_for, hosts=hosts, names=LOCAL)
+    assert result.stdout.text == answer
+
+
 async def test_the_command_is_told_of_the_proxy_and_keeps_its_own_loopback(go: Go) -> None:
     """All usual variables are set, and servers of the command's own are reached without it."""
     code = """
@@ -391,6 +425,8 @@ async def test_a_machine_without_its_own_networks_refuses(
     result = await run(spec("cat /proc/net/dev"), permit=permit_for_tests())
     interfaces = [line.split(":")[0].strip() for line in result.stdout.text.splitlines()[2:]]
     assert interfaces == ["lo"]
+    admitted = any("modes of the host's devices" in line for line in result.sandbox.missing)
+    assert admitted == (os.geteuid() == 0)
 
 
 def test_hosts_and_network_must_fit() -> None:

@@ -93,21 +93,44 @@ def _length(headers: list[tuple[bytes, bytes]]) -> int:
     return int(lengths[0]) if lengths else 0
 
 
-def client_hello_name(data: bytes) -> str | None:
-    """The server name in a TLS ClientHello record; None when there is none, or it cannot be read."""
-    try:
-        place = 5 + 4 + 2 + 32  # record, handshake, version, random
-        place += 1 + data[place]  # session
-        place += 2 + int.from_bytes(data[place : place + 2], "big")  # ciphers
-        place += 1 + data[place]  # compressions
-        end = place + 2 + int.from_bytes(data[place : place + 2], "big")
-        place += 2
-        while place + 4 <= min(end, len(data)):
-            kind, size = (int.from_bytes(data[place + at : place + at + 2], "big") for at in (0, 2))
-            if kind == 0:
-                length = int.from_bytes(data[place + 7 : place + 9], "big")
-                return data[place + 9 : place + 9 + length].decode("ascii").lower().removesuffix(".")
-            place += 4 + size
-    except (IndexError, UnicodeDecodeError):
+def client_hello_name(hello: bytes) -> str | None:
+    """The server name in a TLS ClientHello (the handshake message, without records); None when it has none.
+
+    Raises ValueError when it cannot be read to its end: then nobody knows whom it asks for.
+    """
+    reader = _Reader(hello)
+    reader.skip(4 + 2 + 32)  # kind and length, version, random
+    for size in (1, 2, 1):  # session, ciphers, compressions
+        reader.skip(reader.number(size))
+    if reader.at_end():
         return None
+    extensions = _Reader(reader.take(reader.number(2)))
+    while not extensions.at_end():
+        kind, body = extensions.number(2), _Reader(extensions.take(extensions.number(2)))
+        if kind == 0:
+            body.skip(2 + 1)  # length of the list, kind of the name
+            return body.take(body.number(2)).decode("ascii").lower().removesuffix(".")
     return None
+
+
+class _Reader:
+    """Reads numbers and pieces one after the other; raises ValueError at the end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._place = data, 0
+
+    def take(self, size: int) -> bytes:
+        piece = self._data[self._place : self._place + size]
+        if len(piece) < size:
+            raise ValueError("cut short")
+        self._place += size
+        return piece
+
+    def skip(self, size: int) -> None:
+        self.take(size)
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "big")
+
+    def at_end(self) -> bool:
+        return self._place >= len(self._data)

@@ -27,6 +27,7 @@ from proctor.sandbox.wire import OFFLINE, ONLINE, PLAIN
 __all__ = ["Prepared", "prepare"]
 
 _NUMBERS = {"report": bubblewrap.REPORT_FD, "gate": bubblewrap.GATE_FD}
+_MODES = "modes of the host's devices can be changed"  # in the /dev that bwrap makes
 _REACHABLE = "the host's loopback and abstract sockets are reachable"
 _OPEN = (
     "files outside the workspace can be read and written",
@@ -109,6 +110,7 @@ def _wrapped(ready: _Ready) -> Prepared:
     options = bubblewrap.bwrap_options(bwrap, spec, ready.plan, job.env, apart=apart)
     job = replace(job, env={MARK: ready.run_id})
     missing = [_REACHABLE] if spec.network is Network.FULL else []
+    missing += [_MODES] if not apart and os.geteuid() == 0 else []
     confinement = Confinement(Level.BWRAP, spec.network, (*missing, *_polled(spec, group)))
     # What a mount locks cannot have changed; what was not there to be locked is compared.
     locked = {mount.path for mount in ready.plan if mount.kind is Kind.PROTECTED}

@@ -29,7 +29,7 @@ _CONNECT_SECONDS: Final = 20.0
 _IDLE_SECONDS: Final = 300.0
 _MOST: Final = 128  # connections at once
 _REMEMBERED: Final = 100  # different hosts in one result
-_HANDSHAKE: Final = 0x16
+_HANDSHAKE: Final = b"\x16"
 _TROUBLE: Final = (OSError, EOFError, ValueError, asyncio.LimitOverrunError)
 
 
@@ -178,10 +178,10 @@ class HostProxy:
     ) -> None:
         """Pass a tunnel on; one that names another server inside TLS would reach a neighbour of the allowed one."""
         try:
-            first = await _first_record(reader)
-            name = client_hello_name(first) if first[:1] == bytes([_HANDSHAKE]) else None
-            if name is not None and target.address is None and name != target.host:
-                self._remember(target, f"TLS inside asks for {name[:200]}", allowed=False)
+            first, hello = await _first_words(reader)
+            why = _neighbour(target, hello)
+            if why:
+                self._remember(target, why, allowed=False)
                 writer.transport.abort()
                 return
             writer.write(first)
@@ -193,16 +193,31 @@ class HostProxy:
 _Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def _first_record(reader: asyncio.StreamReader) -> bytes:
-    """The client's first words: whole when they are a TLS record, else what there is."""
+def _neighbour(target: Target, hello: bytes) -> str:
+    """Why a tunnel's TLS is not for its host; "" when it is, names nobody, or is no TLS."""
+    if not hello or target.address is not None:
+        return ""
     try:
-        async with asyncio.timeout(_IDLE_SECONDS):
-            head = await reader.readexactly(5)
-            if head[0] != _HANDSHAKE:
-                return head
-            return head + await reader.readexactly(int.from_bytes(head[3:5], "big"))
-    except asyncio.IncompleteReadError as cut:
-        return cut.partial
+        name = client_hello_name(hello)
+    except ValueError:
+        return "TLS inside cannot be read"
+    return "" if name in {None, target.host} else f"TLS inside asks for {(name or '')[:200]}"
+
+
+async def _first_words(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    """What a client says first, as it came; and when that is TLS, its first message, put together from its records."""
+    async with asyncio.timeout(_IDLE_SECONDS):
+        raw = await reader.read(1)
+        if raw != _HANDSHAKE:
+            return raw, b""
+        hello = b""
+        while len(hello) < 4 or len(hello) < 4 + int.from_bytes(hello[1:4], "big"):
+            head = await reader.readexactly(4 if len(raw) == 1 else 5)
+            record = await reader.readexactly(int.from_bytes(head[-2:], "big"))
+            raw, hello = raw + head + record, hello + record
+            if len(raw) > _HEAD or not record:
+                raise ValueError("no hello is so long")
+        return raw, hello
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, length: int | None) -> None:
