@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from proctor.engine.plans import Plans
     from proctor.engine.tasks import Tasks
     from proctor.gate.gate import Gate, Tools
+    from proctor.gate.profiles import Profile
     from proctor.gate.repeats import Repeats
     from proctor.store.database import Database
     from proctor.tools.registry import Registry
@@ -216,8 +217,15 @@ class App:
                 plans=self.plans,
                 chats=self.chats,
                 redactor=self.redactor,
+                profile_of=self._profile_of,
             )
         )
+
+    def _profile_of(self, workspace: Path | None) -> Profile:
+        from proctor.gate.profiles import find_profile
+
+        settings = self.settings_for(workspace)
+        return find_profile(settings.profile, settings.profiles)
 
     def close(self) -> None:
         """Write what is on its way and give everything back."""

@@ -16,6 +16,7 @@ from proctor.gate import approvals as gate_approvals
 from proctor.gate.approvals import answer_approval
 from proctor.gate.grants import Scope, list_grants, revoke_grant
 from proctor.gate.humans import Human, user_at_terminal
+from proctor.gate.profiles import find_profile
 from proctor.protocol.errors import UsageError
 from proctor.protocol.states import TaskState
 from proctor.store.tables import approvals, attempts, events
@@ -290,3 +291,13 @@ async def test_the_reason_of_a_no_reaches_the_agent(house: House) -> None:
         answer(house, executor, approved=False)
         await house.ended(task.task_id)
     assert driver.reasons == ["a person said no: because"]
+
+
+async def test_under_a_profile_that_never_asks_the_answer_is_no_at_once(house: House) -> None:
+    """Unattended: nobody is asked and nothing is parked; the reason is told."""
+    driver, task = ask(house, *DEPLOYS)
+    async with house.running(profile_of=lambda _: find_profile("unattended")):
+        await house.ended(task.task_id)
+    assert (questions(house), driver.done, len(driver.refused)) == ([], [], 3)
+    assert driver.reasons[0] == "nobody is asked under the profile unattended"
+    assert told(house) == ["denied by profile"] * 3

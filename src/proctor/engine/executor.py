@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import sqlalchemy as sa
 from loguru import logger
@@ -24,6 +25,7 @@ from proctor.engine.plans import Plans
 from proctor.engine.questions import HOLD_SECONDS, OpenQuestions
 from proctor.engine.reconciler import Reconciler
 from proctor.engine.runtime import Runtime
+from proctor.gate.profiles import Profile
 from proctor.protocol.errors import ProctorError, UnavailableError
 from proctor.protocol.ports import Clock, SystemClock
 from proctor.store.database import Database
@@ -59,6 +61,8 @@ class Parts:
     chats: Chats | None = None
     redactor: Redacts | None = None
     """Takes secrets out of the questions that agents ask."""
+    profile_of: Callable[[Path | None], Profile] | None = None
+    """The profile that holds in a workspace; without it, standard."""
 
 
 class Executor:
@@ -82,6 +86,7 @@ class Executor:
             is_valid=parts.lease.valid,
             hold_s=parts.hold_s,
             redactor=parts.redactor,
+            profile_of=parts.profile_of,
         )
         self.attempts = Attempts(
             claims=claims,

@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from proctor.engine.patience import patiently
 from proctor.gate import approvals as gate_approvals
 from proctor.gate.agent_acts import AgentAct, AgentActs
 from proctor.gate.grants import covering
+from proctor.gate.profiles import Profile, find_profile
 from proctor.protocol.events import Draft, EventStatus
 from proctor.protocol.ports import Clock
 from proctor.store.database import Database
@@ -35,6 +37,14 @@ __all__ = ["HOLD_SECONDS", "OpenQuestions"]
 
 HOLD_SECONDS = 600.0
 MAX_ACTION = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class _Want:
+    """What an agent wants, and under which profile."""
+
+    act: AgentAct
+    profile: Profile
 
 
 class OpenQuestions:
@@ -49,6 +59,7 @@ class OpenQuestions:
         is_valid: Callable[[], bool],
         hold_s: float = HOLD_SECONDS,
         redactor: Redacts | None = None,
+        profile_of: Callable[[Path | None], Profile] | None = None,
     ) -> None:
         self._database = database
         self._writer = writer
@@ -56,6 +67,7 @@ class OpenQuestions:
         self._hold = hold_s
         self._is_valid = is_valid
         self._redactor = redactor
+        self._profile_of = profile_of or (lambda _: find_profile("standard"))
         self._acts = AgentActs()
         self._scales = ThreadPoolExecutor(
             1, "questions"
@@ -67,9 +79,9 @@ class OpenQuestions:
         if brought := await asyncio.to_thread(self._brought, claim, event):
             answer = await self._held(claim, brought)
             return None if answer is None else Answer(allow=answer)  # the gate itself uses what was answered
-        act = await asyncio.get_running_loop().run_in_executor(self._scales, self._weigh, claim, event)
+        want = await asyncio.get_running_loop().run_in_executor(self._scales, self._weigh, claim, event)
         asked = await patiently(
-            lambda: self._writer.transact_async(lambda c: self._ask(c, claim, event, act))
+            lambda: self._writer.transact_async(lambda c: self._ask(c, claim, event, want))
         )
         if isinstance(asked, Answer):
             return asked
@@ -111,7 +123,7 @@ class OpenQuestions:
             if holder == task_id and not future.done():
                 future.set_result(None)
 
-    def _weigh(self, claim: Claim, event: AgentEvent) -> AgentAct:
+    def _weigh(self, claim: Claim, event: AgentEvent) -> _Want:
         """What the agent wants to do, by the rules of the user's workspace and where the agent works."""
         mine = sa.and_(attempts.c.task_id == claim.task.task_id, attempts.c.attempt == claim.attempt)
         with self._database.read() as connection:
@@ -119,10 +131,11 @@ class OpenQuestions:
         home = Path(claim.task.workspace) if claim.task.workspace else None
         rules = home if home is not None and home.is_dir() else None
         where = [Path(place)] if place else [home] if home is not None else []
-        return self._acts.weigh(_tool(event), event.details.get("input"), workspace=rules, roots=where)
+        act = self._acts.weigh(_tool(event), event.details.get("input"), workspace=rules, roots=where)
+        return _Want(act, self._profile_of(rules))
 
     def _ask(
-        self, connection: sa.Connection, claim: Claim, event: AgentEvent, act: AgentAct
+        self, connection: sa.Connection, claim: Claim, event: AgentEvent, want: _Want
     ) -> tuple[Answer | str, list[Draft]]:
         """An answer given while the task was parked, one by policy or grant, a question that is open, or a new one."""
         if not self._is_valid():
@@ -130,6 +143,7 @@ class OpenQuestions:
         answer, drafts = self._use_answer(connection, claim, event)
         if answer is not None:
             return answer, drafts
+        act = want.act
         if act.denied:
             said = f"the policy forbids it: {act.denied}"
             return Answer(allow=False, reason=said), [_answered(claim, event, "denied by policy", why=said)]
@@ -145,7 +159,10 @@ class OpenQuestions:
         ).scalar()
         if known is not None:
             return known, []
-        return gate_approvals.ask(connection, self._question(claim, event, act), self._clock.now())
+        if want.profile.never_asks:
+            said = f"nobody is asked under the profile {want.profile.name}"
+            return Answer(allow=False, reason=said), [_answered(claim, event, "denied by profile", why=said)]
+        return gate_approvals.ask(connection, self._question(claim, event, want), self._clock.now())
 
     def _granted(
         self, connection: sa.Connection, claim: Claim, event: AgentEvent, act: AgentAct
@@ -161,8 +178,8 @@ class OpenQuestions:
             now=self._clock.now(),
         )
 
-    def _question(self, claim: Claim, event: AgentEvent, act: AgentAct) -> gate_approvals.Question:
-        task, tool = claim.task, _tool(event)
+    def _question(self, claim: Claim, event: AgentEvent, want: _Want) -> gate_approvals.Question:
+        task, tool, act = claim.task, _tool(event), want.act
         return gate_approvals.Question(
             trace_id=task.trace_id or task.task_id,
             session_id=task.session_id,
@@ -180,7 +197,7 @@ class OpenQuestions:
             bound_to=_call(event),
             classes=self._classes(act),
             irreversible=act.irreversible,
-            profile="",
+            profile=want.profile.name[:50],
             workspace=task.workspace,
         )
 
