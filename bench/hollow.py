@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.hollow.cases import Case, all_cases
 from tests.hollow.judge import Told, confusion, judge_case
+from tests.hollow.tricky import tricky_cases
 
 from proctor.sandbox import process
 
@@ -24,7 +25,7 @@ LIMITS = {"false_accepts": 0, "honest_refuted": 0}
 
 def run(share: float = 1.0) -> dict[str, Any]:
     """Judge a share of the corpus (evenly chosen) and give the matrix; `met` is false if anything was judged wrong."""
-    cases = list(all_cases())
+    cases = [*all_cases(), *tricky_cases()]
     step = max(1, round(1 / share))
     told = asyncio.run(_judge(cases[::step]))
     process.close_idle_keepers()

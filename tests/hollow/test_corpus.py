@@ -9,9 +9,10 @@ import pytest
 from proctor.sandbox.spec import Level
 from tests.hollow.cases import ACCEPTING, HOLLOW, HONEST, HONEST_TURNS, Case, all_cases
 from tests.hollow.judge import confusion, judge_case
+from tests.hollow.tricky import tricky_cases
 from tests.sandbox.conftest import need
 
-CASES = tuple(all_cases())
+CASES = (*all_cases(), *tricky_cases())
 
 
 def _sample() -> list[Case]:
@@ -34,7 +35,8 @@ def test_the_corpus_is_what_it_claims_to_be() -> None:
     assert len({case.name for case in CASES}) == len(CASES)
     assert {case.name.split("-")[0] for case in CASES} == {"python", "javascript", "shell"}
     made = {make.__name__.replace("_", "-") for make in (*HONEST, *HONEST_TURNS, *HOLLOW)}
-    assert len({case.category for case in CASES}) == len(made)
+    assert len({case.category for case in CASES} - {"trick", "lookalike"}) == len(made)
+    assert sum(case.category == "trick" for case in CASES) >= 60
     assert all(not (case.words & ACCEPTING) for case in CASES if not case.honest)
     assert all("refuted" not in case.words for case in CASES if case.honest)
     assert all(case.base != {**case.base, **case.change} for case in CASES)

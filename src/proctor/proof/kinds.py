@@ -156,6 +156,7 @@ _PARTLY_CHECKS: Final = frozenset(
         "justfile",
         "Taskfile.yml",
         "Cargo.toml",
+        "proctor.toml",
     }
 )
 

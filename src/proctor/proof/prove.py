@@ -16,7 +16,8 @@ from proctor.proof.chance import CONFIRMATIONS, chance_in
 from proctor.proof.change import Change
 from proctor.proof.cover import Coverage, cover_environment, prepare_tracer, read_coverage
 from proctor.proof.documents import check_documents
-from proctor.proof.hollow.model import HollowFinding, HollowWeight
+from proctor.proof.edited import only_adds_tests, passes_only_as_edited
+from proctor.proof.hollow.model import HollowFinding, HollowKind, HollowWeight
 from proctor.proof.judgement import ACCEPTED, Judgement, Word
 from proctor.proof.kinds import Kind
 from proctor.proof.legs import Leg, Legs
@@ -76,7 +77,7 @@ class Prover:
             word, reasons = await self._word(state)
         except RefusedError as error:
             word, reasons = Word.INCONCLUSIVE, [f"not run: {error}"]
-        findings = await self._doubted(state, word, findings)
+        findings = [*await self._doubted(state, word, findings), *await self._only_as_edited(state, word)]
         word, reasons, needs_you = _weighed(word, reasons, findings)
         return Judgement(
             word=word,
@@ -367,6 +368,26 @@ class Prover:
             return findings
         state.notes.append("the tests were edited; as they were before they pass with the change too")
         return [finding for finding in findings if finding not in about_tests]
+
+    async def _only_as_edited(self, state: _State, word: Word) -> list[HollowFinding]:
+        """Tests of a proof that were red at the base and pass only as the change edited them, not as they were."""
+        tests = state.parts.tests
+        if word is not Word.PROVEN or await asyncio.to_thread(only_adds_tests, state.change, tests):
+            return []
+        base = await self._base(state)
+        if base.reading.green or not base.reading.sound:
+            return []
+        subject = state.subject
+        tree = await asyncio.to_thread(self._trees.overlay, state.tree, subject.base_tree, tests)
+        leg = await self.legs.run("old tests", tree, subject.head, state.commands)
+        if all(each.tree != leg.tree for each in state.legs):
+            state.legs.append(leg)
+        after = next(each for each in state.legs if each.name == "after")
+        names = passes_only_as_edited(base.reading, leg.reading, after.reading)
+        if not names:
+            return []
+        why = f"{_some(names)} failed before and passes only as the change edited the tests, not as they were"
+        return [HollowFinding(HollowKind.TEST_WEAKENED, HollowWeight.SUSPICIOUS, tests[0], 1, why)]
 
     async def _with_old_tests(self, state: _State) -> Leg:
         subject = state.subject

@@ -21,8 +21,8 @@ __all__ = ["RIGHT", "Reading", "merge_readings", "read_run"]
 RIGHT = frozenset({Reason.ASSERTION, Reason.MISSING_SYMBOL})
 #: Runners that always name their tests or say how many ran; a red one without that never came to the tests.
 _RUNNERS: Final = re.compile(
-    r"(?:^|&&|;)\s*(?:\S*/)?(?:cargo (?:\S+ )*?(?:test|nextest)|go test|(?:python[\d.]* -m )?pytest"
-    r"|(?:npx )?(?:jest|vitest))\b[^|>]*$"
+    r"(?:^|&&|;)\s*(?:\w+=\S* )*(?:\S*/)?(?:cargo (?:\S+ )*?(?:test|nextest)|go test|(?:python[\d.]* -m )?pytest"
+    r"|python[\d.]* -m unittest|node --test|(?:npx )?(?:jest|vitest))\b[^|>]*$"
 )
 
 
@@ -122,6 +122,9 @@ def read_run(run: Run, context: Context) -> Reading:
     if found.form == "exit code" and found.reason is Reason.ASSERTION and _never_began(run):
         words = f"the test runner never came to the tests: {found.evidence}"
         found = replace(found, reason=Reason.INFRASTRUCTURE, evidence=words)
+    elif found.form == "exit code" and found.passed and _RUNNERS.search(run.command):
+        words = "the test runner ended with 0 and named no test: something ended it before its tests"
+        found = replace(found, passed=False, reason=Reason.INFRASTRUCTURE, evidence=words)
     return Reading(
         format=found.form,
         passed=frozenset(name for name, outcome in found.tests.items() if outcome is Outcome.PASSED),

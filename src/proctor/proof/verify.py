@@ -17,6 +17,7 @@ from proctor.proof.chance import CONFIRMATIONS, chance_in
 from proctor.proof.change import Change
 from proctor.proof.claims import ClaimReport, check_claims
 from proctor.proof.command_lint import proves_nothing
+from proctor.proof.edited import only_adds_tests, passes_only_as_edited
 from proctor.proof.hollow import HollowFinding, HollowWeight, find_hollow
 from proctor.proof.isolate import Isolated, isolate, own_commit
 from proctor.proof.judgement import Judgement, Word
@@ -216,6 +217,22 @@ class FixVerifier:
             )
             case.facts = replace(case.facts, suspicious="")
 
+    async def _only_as_edited(self, case: _Case) -> None:
+        """Where old tests were touched, the old ones are asked: what they still refuse was only edited to pass."""
+        tests, subject, command = case.own.tests, self._subject, case.result.verification_command
+        proves = case.facts.change is Seen.PASSED and case.facts.base in {Seen.FAILED, Seen.WEAK}
+        if not proves or await asyncio.to_thread(only_adds_tests, self._change, tests):
+            return
+        base = await self._leg(case, "base", subject.base_tree, subject.base_head, command)
+        if base.reading.green or not base.reading.sound:
+            return
+        tree = await asyncio.to_thread(self._trees.overlay, subject.tree, subject.base_tree, tests)
+        old = await self._leg(case, "old tests", tree, subject.head, command)
+        after = next(leg for leg in case.legs if leg.name == "after")
+        if names := passes_only_as_edited(base.reading, old.reading, after.reading):
+            why = f"{', '.join(names[:_SHORT])} failed before and passes only as the change edited the tests"
+            case.facts = replace(case.facts, suspicious="; ".join(filter(None, (case.facts.suspicious, why))))
+
     def _about(self, own: Isolated) -> list[HollowFinding]:
         """Findings in tests and checks concern every fix; findings in source only the fix whose source it is."""
         mine = set(own.diff.paths)
@@ -227,6 +244,7 @@ class FixVerifier:
         elif case.result.status == "FIXED":
             await self._three_legs(case)
             await self._settle_doubts(case)
+            await self._only_as_edited(case)
             case.facts = replace(case.facts, suite=await self._suite(case, guard))
 
     async def _at_one_side(self, case: _Case) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from proctor.proof.change import Change, ChangedFile
+from proctor.proof.hollow.cheats import cheats
 from proctor.proof.hollow.checks import edited_checks, edited_verification, raised_tolerances
 from proctor.proof.hollow.hardcoded import hard_coded, knows_tests
 from proctor.proof.hollow.model import Assertion, HollowFinding, HollowKind, HollowWeight, TestCase
@@ -61,6 +62,7 @@ def find_hollow(
         *raised_tolerances(change),
         *hard_coded(change, known),
         *knows_tests(change),
+        *cheats(change),
         *_snapshots(change),
         *_unread(change),
     ]

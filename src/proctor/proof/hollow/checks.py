@@ -58,6 +58,8 @@ def edited_checks(change: Change) -> Iterator[HollowFinding]:
             continue
         if name == "package.json":
             yield from _package(file)
+        elif name == "proctor.toml":
+            yield from _own_settings(file)
         elif name in {"pyproject.toml", "Cargo.toml", "setup.cfg"}:
             yield from _settings(file, diff)
         elif name in {"Makefile", "makefile", "GNUmakefile", "justfile", "Taskfile.yml"}:
@@ -192,6 +194,28 @@ def _settings(file: ChangedFile, diff: FileDiff) -> Iterator[HollowFinding]:
     if not loose and not lowered:
         weight = HollowWeight.SUSPICIOUS if any("pytest" in name for name in touched) else HollowWeight.NOTE
         yield _found(file, _first(diff), weight, f"the settings of {touched[0]} were edited")
+
+
+def _own_settings(file: ChangedFile) -> Iterator[HollowFinding]:
+    """What Proctor itself judges by: a change must not choose its own judge."""
+    old, new = _judged_by(file.before), _judged_by(file.after)
+    for name in [name for name, value in old.items() if value is not None and value != new[name]]:
+        lines = [new[name]] if isinstance(new[name], str) else new[name] or [""]
+        never = name == "test" and all(isinstance(line, str) and read_status(line).never for line in lines)
+        weight = HollowWeight.REFUTES if never else HollowWeight.SUSPICIOUS
+        yield _found(
+            file, _line_of(file.after, name), weight, f"the change edits `{name}`, by which it is judged"
+        )
+
+
+def _judged_by(text: str | None) -> dict[str, Any]:
+    try:
+        value = tomllib.loads(text or "")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        value = {}
+    project, proof = value.get("project", {}), value.get("proof", {})
+    found = {name: project.get(name) for name in ("test", "setup", "env", "services")}
+    return {**found, **{name: proof.get(name) for name in ("flaky", "paths", "docs", "pictures")}}
 
 
 def _check_tables(text: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from proctor.proof.change import Change, ChangedFile
 from proctor.proof.hollow.model import HollowFinding, HollowKind, HollowWeight, TestCase, plain_literal
 from proctor.proof.hollow.python_strength import literals_in
 from proctor.proof.hollow.python_tests import read_python
+from proctor.proof.hollow.tables import python_tables, script_tables, spread
 from proctor.proof.kinds import FileKind, language_of
 
 __all__ = ["hard_coded", "knows_tests"]
@@ -117,6 +118,9 @@ def _python(file: ChangedFile, added: set[int], rows: list[frozenset[str]]) -> I
     tree = read_python(file.after or "")
     if tree is None:
         return
+    for line, name in python_tables(tree, rows) if file.before is not None else ():
+        if line in added:
+            yield _table(file, line, name)
     before = _functions(read_python(file.before or ""))
     for name, function in _functions(tree).items():
         old = before.get(name)
@@ -133,6 +137,11 @@ def _python(file: ChangedFile, added: set[int], rows: list[frozenset[str]]) -> I
             why = f"{name} answers {answer} for {', '.join(sorted(inputs))}, the very values of a test"
             yield _finding(file, line, HollowKind.HARD_CODED, weight, why)
         yield from _constant(file, name, function, old, rows)
+
+
+def _table(file: ChangedFile, line: int, name: str) -> HollowFinding:
+    why = f"{name} holds nothing but what the tests ask for, with other code behind it"
+    return _finding(file, line, HollowKind.HARD_CODED, HollowWeight.SUSPICIOUS, why)
 
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -157,7 +166,7 @@ def _branches(function: _Function) -> Iterator[tuple[int, frozenset[str], str]]:
             yield node.lineno, values, answer
         elif (
             isinstance(node, ast.match_case)
-            and isinstance(node.pattern, ast.MatchValue)
+            and not any(isinstance(one, ast.MatchAs | ast.MatchStar) for one in ast.walk(node.pattern))
             and (answer := _answer(node.body))
         ):
             yield node.pattern.lineno, literals_in(node.pattern), answer
@@ -252,6 +261,7 @@ def _text(file: ChangedFile, added: set[int], rows: list[frozenset[str]]) -> Ite
             why = f"it answers {answer} for {given}, the very values of a test"
             yield _finding(file, line, HollowKind.HARD_CODED, weight, why)
     if language_of(file.path) == "javascript" and file.before is not None:
+        yield from (_table(file, line, name) for line, name in script_tables(after, rows) if line in added)
         yield from _compared_script(file, added, rows)
         yield from _constant_script(file, added, rows)
 
@@ -269,7 +279,9 @@ def _compared_script(
         line = after.count("\n", 0, found.start()) + 1
         if line not in added or not answers or not _PLAIN_ANSWER.fullmatch(found["answer"].strip()):
             continue
-        if _telling(inputs, ", ".join(answers)) and any({*inputs, *answers} <= row for row in rows):
+        joined = {part for one in inputs for part in spread(one)}
+        asked = any({*inputs, *answers} <= row or {*joined, *answers} <= row for row in rows)
+        if _telling(inputs, ", ".join(answers)) and asked:
             why = f"it answers {found['answer'].strip()[:40]} for {', '.join(inputs[:5])}, the very values of a test"
             yield _finding(file, line, HollowKind.HARD_CODED, HollowWeight.REFUTES, why)
 
