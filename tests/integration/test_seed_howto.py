@@ -15,6 +15,7 @@ import pytest
 from tests.layers.tree import ROOT
 from tests.support.console import Step, console_blocks, reader, run_block
 
+pytestmark = pytest.mark.timeout(300)
 BLOCKS = console_blocks(ROOT / "docs" / "howto" / "seed-clients.md")
 
 
