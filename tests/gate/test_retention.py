@@ -7,8 +7,9 @@ from datetime import timedelta
 
 from proctor.gate.calls import reap_dead
 from proctor.gate.context import Context
+from proctor.gate.grants import Scope
 from proctor.gate.retention import prune_calls
-from proctor.store.tables import attempts, budget_nodes, leases, task_queue
+from proctor.store.tables import attempts, budget_nodes, grants, leases, task_queue
 from tests.gate.world import Inputs, World
 
 
@@ -88,3 +89,16 @@ async def test_holder_named_dead_is_charged(world: World) -> None:
         assert world.writer.transact(lambda c: reap_dead(c, now, dead=frozenset({"elsewhere|boot|1|1"}))) == 1
     row = world.used()
     assert (row["used_calls"], row["used_tokens"], row["used_micro_usd"]) == (1, 100, 500)
+
+
+async def test_grants_of_old_tasks_leave_and_standing_ones_stay(world: World) -> None:
+    """What was granted for one task or for half an hour goes when it is old; `always` stays until it is revoked."""
+    fetch = {"command": "curl -O https://example.org/a"}
+    for scope, task in ((Scope.TASK, "task_1"), (Scope.TIME, "task_2"), (Scope.ALWAYS, "task_3")):
+        world.clock.ahead += timedelta(hours=1)
+        asked = await world.run("command", inputs=fetch, task_id=task)
+        world.answer(asked.approval_id or "", grant=scope)
+    prune_calls(world.database, older_than=world.clock.now() - timedelta(days=1))
+    assert len(world.rows(grants)) == 3
+    prune_calls(world.database, older_than=world.clock.now() + timedelta(days=2))
+    assert [row["scope"] for row in world.rows(grants)] == ["always"]

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from proctor.gate.grants import Scope
 from proctor.protocol.tools import CallState
 from proctor.store.database import Database
 from proctor.store.tables import budget_nodes, calls, grants, leases
@@ -28,7 +29,9 @@ def prune_calls(database: Database, *, older_than: datetime, dry_run: bool = Fal
             return int(connection.execute(query).scalar_one())
     removed = _remove(database, calls, calls.c.call_id, ended)
     _remove(database, leases, leases.c.lease_id, leases.c.settled_at < older_than)
-    gone = sa.or_(grants.c.revoked_at < older_than, grants.c.expires_at < older_than)
+    # A grant for one task is of no use when the task is as old as what leaves here; one for always stays.
+    task = sa.and_(grants.c.scope == Scope.TASK.value, grants.c.granted_at < older_than)
+    gone = sa.or_(grants.c.revoked_at < older_than, grants.c.expires_at < older_than, task)
     _remove(database, grants, grants.c.grant_id, gone)
     _remove(database, budget_nodes, budget_nodes.c.bucket_id, _unused(older_than))
     return removed
