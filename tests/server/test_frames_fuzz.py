@@ -55,7 +55,7 @@ def kept(door: Door) -> Iterator[Socket]:
         yield made
 
 
-def _answered(line: Socket, raw: str | bytes) -> None:
+def expect_answer(line: Socket, raw: str | bytes) -> None:
     """One frame comes back that is no defect, and the next ping is answered."""
     frame = line.ask(raw)
     while frame["type"] == "status":
@@ -67,16 +67,16 @@ def _answered(line: Socket, raw: str | bytes) -> None:
 
 @settings(max_examples=150)
 @given(message=MESSAGES)
-def test_any_request_is_answered(kept: Socket, message: Any) -> None:
+def test_any_request_isexpect_answer(kept: Socket, message: Any) -> None:
     """Whatever fields, kinds and values: one answer, no defect, and the connection lives."""
-    _answered(kept, json.dumps(message))
+    expect_answer(kept, json.dumps(message))
 
 
 @settings(max_examples=100)
 @given(raw=st.one_of(st.text(max_size=200), st.binary(max_size=200), DEEP, WIDE, JSON.map(json.dumps)))
-def test_any_text_and_any_bytes_are_answered(kept: Socket, raw: str | bytes) -> None:
+def test_any_text_and_any_bytes_areexpect_answer(kept: Socket, raw: str | bytes) -> None:
     """No JSON, deep JSON, huge numbers, binary frames: one sentence each."""
-    _answered(kept, raw)
+    expect_answer(kept, raw)
 
 
 @settings(max_examples=25)

@@ -230,6 +230,45 @@ def test_progress_is_told_when_wanted(line: Socket) -> None:
     assert frames[-1]["stdout"] == "one\ntwo\n"
 
 
+def test_call_that_asks_tells_so_and_runs_once_when_answered(door: Door, line: Socket) -> None:
+    """As an agent's, with a key: `approval_requested` at once, the answer frame when a person has said yes."""
+    asked = {"type": "write_file", "data": {"path": "asked.txt", "content": "yes"}, "id": 1}
+    asked |= {"as": "forge", "profile": "careful", "key": "ws-1"}
+    frame = line.ask(asked)
+    assert (frame["type"], frame["tool"], frame["key"], frame["id"]) == (
+        "approval_requested", "write_file", "ws-1", 1,
+    )  # fmt: skip
+    assert not (door.workspace / "asked.txt").exists()
+    assert line.ask({"type": "ping"})["type"] == "pong"
+    door.post(f"/api/approvals/{frame['approval_id']}", {"approved": True})
+    while (frame := line.receive())["type"] == "status":
+        continue
+    assert frame == {"type": "write_success", "path": "asked.txt", "id": 1}
+    (door.workspace / "asked.txt").write_text("edited")
+    assert line.ask(asked)["type"] == "write_success"
+    assert (door.workspace / "asked.txt").read_text() == "edited"
+
+
+def test_call_nobody_answers_is_pending_and_goes_on_with_its_key(
+    door: Door, line: Socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the hold the frame is `approval_pending`, no error; without a key it is said at once."""
+    monkeypatch.setattr("proctor.server.socket.HOLD_SECONDS", 0.2)
+    asked = {
+        "type": "write_file",
+        "data": {"path": "later.txt", "content": "x"},
+        "as": "forge",
+        "profile": "careful",
+    }
+    assert line.ask(asked)["type"] == "approval_pending"
+    named = {**asked, "key": "ws-2"}
+    assert line.ask(named)["type"] == "approval_requested"
+    pending = line.receive()
+    assert (pending["type"], pending["key"]) == ("approval_pending", "ws-2")
+    door.post(f"/api/approvals/{pending['approval_id']}", {"approved": True})
+    assert line.ask(named)["type"] == "write_success"
+
+
 def test_background_command_tells_its_end(line: Socket) -> None:
     """A background command answers at once, other requests go on, and its output comes as an extra frame."""
     data = {"command": "sleep 1; echo done", "background": True}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -55,6 +56,18 @@ def test_document_refers_only_to_what_it_holds(door: Door) -> None:
         for operation in path.values():
             assert operation["tags"]
             assert set(operation["tags"]) <= known
+
+
+SEEDS = re.compile(
+    r"/api/v1/|/api/agents/(execute|approve|budget|trace|health)|/api/(capabilities|profile$|budgets|approve$|approval/)|/ws/"
+)
+
+
+def test_seed_surfaces_stand_under_compat_and_ours_do_not(door: Door) -> None:
+    """Who reads the document sees at once what is ours."""
+    for path, operations in door.get("/openapi.json").json()["paths"].items():
+        for operation in operations.values():
+            assert (operation["tags"] == ["compat"]) is bool(SEEDS.match(path)), path
 
 
 def test_call_answers_everything(door: Door) -> None:

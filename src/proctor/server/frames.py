@@ -23,13 +23,16 @@ __all__ = [
     "error_frame",
     "inputs_of",
     "marked",
+    "pending_frame",
 ]
 
 Frame = dict[str, Any]
 Fields = Mapping[str, Any]
 MOST_SHOWN: Final = 100
 # Fields of the envelope itself; everything else at the top level is taken as data where the tool knows it.
-_ENVELOPE: Final = frozenset({"type", "data", "id", "progress", "workspace", "trace_id", "background"})
+_ENVELOPE: Final = frozenset(
+    {"type", "data", "id", "progress", "workspace", "trace_id", "background", "as", "profile", "key"}
+)
 
 
 class RequestError(ValueError):
@@ -50,6 +53,11 @@ class Asked:
     background: bool = False
     workspace: str | None = None
     trace_id: str | None = None
+    acting: str | None = None
+    """`as`: judge it as this agent's call."""
+    profile: str | None = None
+    key: str | None = None
+    """Names the call, so that the same one again is the same."""
 
     def get(self, name: str) -> Any:
         """A field, from data or from the top level."""
@@ -90,6 +98,9 @@ def asked(message: object) -> Asked:
         (message.get("background") or data.get("background")) is True,
         place,
         trace,
+        _text(message, "as"),
+        _text(message, "profile"),
+        _text(message, "key"),
     )
 
 
@@ -220,6 +231,19 @@ def error_frame(message: str, request: Asked | None = None, *, code: str = "") -
     if code:
         frame["code"] = code
     return frame if request is None else marked(frame, request)
+
+
+def pending_frame(request: Asked, result: CallResult, key: str | None, *, kind: str) -> Frame:
+    """That a person is asked (`approval_requested`), or was asked and has not answered yet (`approval_pending`)."""
+    assert result.error is not None
+    frame: Frame = {
+        "type": kind,
+        "tool": result.tool,
+        "approval_id": result.approval_id,
+        "call_id": result.call_id,
+        "message": result.error.message,
+    }
+    return marked(frame if key is None else {**frame, "key": key}, request)
 
 
 def marked(frame: Frame, request: Asked) -> Frame:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -31,8 +32,9 @@ from proctor.server.frames import (
     error_frame,
     inputs_of,
     marked,
+    pending_frame,
 )
-from proctor.server.front import Front, How
+from proctor.server.front import HOLD_SECONDS, Front, How
 from proctor.server.guard import Message, Receive, Scope, Send, refuse
 
 __all__ = ["MAX_MESSAGE", "MOST_SOCKETS", "WebSocketDoor"]
@@ -174,17 +176,31 @@ class _Connection:
         tool = self._front.app.registry.find(name)
         inputs = inputs_of(request, tool, how.needs if how else (), how.missing if how else "")
         result = await self._call(request, tool.name, inputs)
+        if result.waiting:
+            return pending_frame(request, result, request.key, kind="approval_pending")
         if tool.name == "start_command" and result.ok:
             return self._started(request, result)
         return answer_of(request, how, result)
 
     async def _call(self, request: Asked, tool: str, inputs: dict[str, Any]) -> CallResult:
-        """Make the call, and say meanwhile that it runs."""
+        """Make the call, and say meanwhile that it runs, or that a person is asked; the same key runs it once later."""
         progress = _Progress()
-        how = How(workspace=request.workspace, trace_id=request.trace_id)
+        how = How(
+            workspace=request.workspace,
+            trace_id=request.trace_id,
+            agent=request.acting,
+            profile=request.profile,
+            key=request.key,
+        )
         telling = self._group.create_task(self._tell(request, tool, progress))
         try:
-            return await self._front.call(tool, inputs, how, progress=progress)
+            result = await self._front.call(tool, inputs, how, progress=progress)
+            if result.waiting and request.key is not None:
+                await self.say(pending_frame(request, result, request.key, kind="approval_requested"))
+                result = await self._front.call(
+                    tool, inputs, replace(how, hold_s=HOLD_SECONDS), progress=progress
+                )
+            return result
         finally:
             telling.cancel()
 
