@@ -62,7 +62,7 @@ def _devices(bwrap: Bubblewrap, spec: Spec, *, apart: bool) -> list[str]:
     if not apart:
         return ["--dev", "/dev"]
     size = ["--size", str(spec.limits.temporary_mb << 20)] if bwrap.size else []
-    return ["--dev-bind", devices.PLACE, "/dev", "--remount-ro", "/dev", *size, "--tmpfs", "/dev/shm"]  # noqa: S108
+    return ["--dev-bind", devices.PLACE, "/dev", *size, "--tmpfs", "/dev/shm"]  # noqa: S108
 
 
 def _mount(bwrap: Bubblewrap, mount: Mount, temporary: int) -> list[str]:

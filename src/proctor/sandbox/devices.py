@@ -34,7 +34,7 @@ def make() -> None:
     _mount("none", "/", "", _REC | _SLAVE, "")
     _mount("tmpfs", PLACE, "tmpfs", _NOSUID | _NOEXEC, "mode=0755,size=65536")
     for name in _NODES:
-        # Bound, not made: bwrap makes the place read-only and without devices, and leaves what is mounted in it alone.
+        # Bound, not made: only the real root may make devices.
         os.close(os.open(f"{PLACE}/{name}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
         _mount(f"/dev/{name}", f"{PLACE}/{name}", "", _BIND, "")
         _mount("none", f"{PLACE}/{name}", "", _REMOUNT | _BIND | _READ_ONLY | _NOSUID | _NOEXEC, "")
@@ -43,6 +43,9 @@ def make() -> None:
     for name in ("pts", "shm"):
         os.mkdir(f"{PLACE}/{name}", 0o755)
     _mount("devpts", f"{PLACE}/pts", "devpts", _NOSUID | _NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    _mount(
+        "none", PLACE, "", _REMOUNT | _READ_ONLY | _NOSUID | _NOEXEC, ""
+    )  # all of it, wherever it is bound
 
 
 def _mount(source: str, target: str, kind: str, flags: int, options: str) -> None:
