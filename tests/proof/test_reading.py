@@ -32,3 +32,20 @@ def ran(command: str, code: int, text: str) -> Run:
 def test_a_runner_that_never_came_to_its_tests_says_nothing(command: str, text: str, reason: Reason) -> None:
     """A red exit code of a known runner without any test is a broken environment, never "failed before"."""
     assert read_run(ran(command, 1, text), Context()).reason is reason
+
+
+@pytest.mark.parametrize(
+    ("command", "sound"),
+    [
+        ("python -m pytest -q", False),
+        ("PYTHONPATH=. python3 -m pytest", False),
+        ("python -m unittest discover", False),
+        ("node --test", False),
+        ("cargo test", False),
+        ("pytest -q > /dev/null", True),
+        ("bash check.sh", True),
+    ],
+)
+def test_a_runner_that_ends_with_0_and_names_no_test_proves_nothing(command: str, sound: bool) -> None:
+    """Something ended it before its tests; a plain check may be silent."""
+    assert read_run(ran(command, 0, ""), Context()).green is sound

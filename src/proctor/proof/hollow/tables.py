@@ -43,14 +43,16 @@ def python_tables(tree: ast.Module, rows: Rows) -> Iterator[tuple[int, str]]:
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Dict) or not node.value.keys:
             continue
         pairs = list(zip(node.value.keys, node.value.values, strict=True))
-        if not all(
-            key is not None and _asked(literals_in(key) or spread(_text(key)), literals_in(value), rows)
-            for key, value in pairs
-        ):
+        if not all(key is not None and _pair_asked(key, value, rows) for key, value in pairs):
             continue
         for target in node.targets:
             if isinstance(target, ast.Name) and _falls_back(tree, target.id):
                 yield node.lineno, target.id
+
+
+def _pair_asked(key: ast.expr, value: ast.expr, rows: Rows) -> bool:
+    answer = literals_in(value)
+    return _asked(literals_in(key), answer, rows) or _asked(spread(_text(key)), answer, rows)
 
 
 def _text(node: ast.expr) -> str:
