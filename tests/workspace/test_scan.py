@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from proctor.protocol.errors import NotFoundError
 from proctor.workspace.scan import Scanner
+from tests.workspace.test_backups import unprivileged
 
 
 def git(place: Path, *words: str) -> None:
@@ -291,3 +292,27 @@ def test_an_ignore_line_that_is_no_pattern_spoils_nothing(tmp_path: Path, line: 
     listing = Scanner().files(root)
     assert "keep/z.log" not in listing.paths
     assert "src/a.py" in listing.paths
+
+
+@pytest.mark.parametrize("git_there", [True, False])
+def test_what_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch, git_there: bool) -> None:
+    """A directory without leave is in `unreadable`, with git and without; so is the root itself."""
+    with tempfile.TemporaryDirectory() as name:
+        place, root = Path(name), Path(name) / "closed"
+        place.chmod(0o755)
+        monkeypatch.setenv("HOME", name)
+        (root / "in").mkdir(parents=True)
+        (root / "in" / "f").write_text("")
+        (root / "g").write_text("")
+        if git_there:
+            git(root, "init", "-q")
+            git(root, "add", "-A")
+        (root / "in").chmod(0)
+        with unprivileged(root):
+            listing = Scanner().files(root)
+            assert (listing.by, listing.paths) == ("git" if git_there else "walk", ("g",))
+            assert listing.unreadable == ("in",)
+            root.chmod(0o100)
+            assert Scanner().files(root).unreadable == ("",)
+            root.chmod(0o755)
+        (root / "in").chmod(0o755)

@@ -31,7 +31,12 @@ class Descent:
         """Visit every directory once, as long as `go_on` says so."""
         frames: list[tuple[int, str, list[str]]] = []
         try:
-            self._enter(frames, os.open(self._root, _FLAGS), "", visit)
+            root = os.open(self._root, _FLAGS)
+        except OSError:
+            self.unreadable.append("")
+            return
+        try:
+            self._enter(frames, root, "", visit)
             while frames and go_on():
                 handle, prefix, names = frames[-1]
                 if names:

@@ -100,13 +100,15 @@ class Scanner:
         if found is None:
             return None
         paths, folders, cut = found.paths, found.folders, found.cut
+        unreadable = set(found.unreadable)
         for name in found.nested:
             below = self._list(place / name)
             paths += [f"{name}/{path}" for path in below.paths]
             folders.update(f"{name}/{folder}" for folder in below.folders)
+            unreadable.update(f"{name}/{folder}" for folder in below.unreadable)
             cut = cut or below.truncated
         listing = _listing(paths, cut, self._cap, "git")
-        return replace(listing, folders=frozenset(folders))
+        return replace(listing, unreadable=tuple(sorted(unreadable)), folders=frozenset(folders))
 
     def _by_walk(self, place: Path) -> Listing:
         walk = _Walk(IgnoreRules(self._ignores), self._cap, time.monotonic() + self._seconds)

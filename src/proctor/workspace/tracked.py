@@ -39,6 +39,7 @@ class Tracked:
     nested: list[str]
     cut: bool
     folders: set[str] = field(default_factory=set)
+    unreadable: list[str] = field(default_factory=list)
 
 
 def list_tracked(place: Path, cap: int, seconds: float) -> Tracked | None:
@@ -71,6 +72,7 @@ class _GitListing:
         listing = self._sorted_out(look.there, others, descent.folders)
         if listing is not None:
             listing.nested += modules
+            listing.unreadable += descent.unreadable
         return listing
 
     def _visit(self, look: _Look, doubt: _Doubt, handle: int, prefix: str) -> Sequence[str]:
