@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import re
 import resource
 import signal
@@ -172,17 +173,22 @@ def test_wrong_wishes_are_refused(place: Path, words: list[str], code: int, text
 
 @pytest.mark.slow
 def test_uvicorn_serves_the_application(place: Path) -> None:
-    """`uvicorn proctor.server.main:app` works, and the token never reaches its log."""
+    """`uvicorn proctor.server.main:app` works with the environment's settings, and the token never reaches its log."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "uvicorn", "proctor.server.main:app", "--port", str(port)]
+    environ = {**os.environ, "PROCTOR_PROFILE": "careful"}
     process = subprocess.Popen(
-        command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, cwd=place, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
         _until(lambda: _answers(f"http://127.0.0.1:{port}/health"))
         token = load_settings(place).paths.token_file.read_text().strip()
+        me = httpx.get(
+            f"http://127.0.0.1:{port}/api/me", headers={"Authorization": f"Bearer {token}"}, timeout=30
+        )
+        assert (me.json()["profile"], me.json()["workspace"]) == ("careful", str(place))
         with connect(f"ws://127.0.0.1:{port}/ws?api_key={token}", proxy=None) as line:
             line.send('{"type": "ping"}')
             assert "pong" in str(line.recv(timeout=30))
