@@ -30,7 +30,10 @@ TEMPLATE = "proctor_template"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose where the shared server will lie; workers hear it from the main process."""
+    """Choose where the shared server will lie; workers hear it from the main process. No test uses a real key or model."""
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "CLAUDE_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"):
+        os.environ.pop(name, None)
+    os.environ["OLLAMA_HOST"] = "http://127.0.0.1:9"
     given = getattr(config, "workerinput", {}).get("proctor_server_home")
     config.stash[SERVER_HOME] = Path(given) if given else PostgresServer.new_home()
 
