@@ -30,7 +30,7 @@ from tests.support.rows import insert, rows_of
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]
 # The first step waits until the server has started: a scripted model answers faster than any real one.
-WAIT = {"tool": "shell", "command": "python3 -c 'import time; time.sleep(12)'"}
+WAIT = {"tool": "shell", "command": "python3 -c 'import time; time.sleep(20)'"}
 READ = {"call": {"name": "mcp__proctor__read_file", "args": {"path": "a.txt"}}}
 WRITE = {"call": {"name": "mcp__proctor__write_file", "args": {"path": "made.txt", "content": "made"}}}
 SECRET = "the word is quince"

@@ -16,7 +16,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 from tests.server.mcp_clients import ERAS, Desk, body
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -29,7 +29,7 @@ async def test_a_listening_client_does_not_hold_up_the_end_of_the_server(tmp_pat
         cwd=desk.work, env=desk.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert server.stdout is not None
-    told = json.loads(await asyncio.wait_for(server.stdout.readline(), 60))
+    told = json.loads(await asyncio.wait_for(server.stdout.readline(), 100))
     token = await asyncio.to_thread(Path(told["token_file"]).read_text)
     async with (
         create_mcp_http_client(headers={"Authorization": f"Bearer {token.strip()}"}) as http,
@@ -37,6 +37,6 @@ async def test_a_listening_client_does_not_hold_up_the_end_of_the_server(tmp_pat
     ):
         assert body(await client.call_tool("read_file", {"path": "a.txt"}))["content"] == "a"
         server.send_signal(signal.SIGTERM)
-        _, said = await asyncio.wait_for(server.communicate(), 60)
+        _, said = await asyncio.wait_for(server.communicate(), 100)
     assert server.returncode == 0
     assert said == b""

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from proctor.store.tables import attempts, calls, task_queue
 from tests.server.mcp_clients import ERAS, Desk, body
 from tests.support.rows import insert, rows_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 era = pytest.mark.parametrize("era", ERAS)
 
 
@@ -38,7 +39,7 @@ def _calls(desk: Desk) -> list[dict[str, Any]]:
         database.close()
 
 
-async def _until(what: Any, seconds: float = 30.0) -> None:
+async def _until(what: Any, seconds: float = 90.0) -> None:
     async with asyncio.timeout(seconds):
         while not await asyncio.to_thread(what):  # noqa: ASYNC110 - facts have no event
             await asyncio.sleep(0.05)
@@ -102,7 +103,7 @@ async def test_a_server_killed_in_the_middle_of_a_call_does_not_run_it_twice(
     desk = Desk(tmp_path)
     act = ("execute_command", {"command": "echo ran >> count.txt; sleep 60"})
     count = desk.work / "count.txt"
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(100):
         async with desk.client(era) as client, asyncio.TaskGroup() as group:
             running = group.create_task(_ignore(client.call_tool(*act)))
             await _until(count.exists)
@@ -128,7 +129,7 @@ async def test_a_cancelled_call_ends_and_the_connection_goes_on(tmp_path: Path, 
     (desk.work / "a.txt").write_text("a")
     command = "touch begun; sleep 60; touch late"
     async with desk.client(era) as client:
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(100), asyncio.TaskGroup() as group:
             running = group.create_task(client.call_tool("execute_command", {"command": command}))
             await _until((desk.work / "begun").exists)
             running.cancel()
@@ -138,26 +139,38 @@ async def test_a_cancelled_call_ends_and_the_connection_goes_on(tmp_path: Path, 
     assert not (desk.work / "late").exists()
 
 
+@contextlib.asynccontextmanager
+async def _server(desk: Desk) -> AsyncIterator[tuple[asyncio.subprocess.Process, asyncio.StreamWriter]]:
+    """`proctor mcp` with bare pipes; gone at the end whatever happened."""
+    server = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "proctor", "mcp",
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        cwd=desk.work, env=desk.environ,
+    )  # fmt: skip
+    assert server.stdin is not None
+    try:
+        yield server, server.stdin
+    finally:
+        if server.returncode is None:
+            server.kill()
+            await server.communicate()
+
+
 async def test_a_client_that_disappears_leaves_nothing(tmp_path: Path) -> None:
     """Its end of the pipe closes while a command runs: the call is cancelled and settled, the server ends by itself."""
     desk = Desk(tmp_path)
-    command = "touch begun; sleep 60; touch late"
-    server = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "proctor", "mcp",
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=desk.work, env=desk.environ,
-    )  # fmt: skip
-    assert server.stdin is not None
-    for line in (
-        '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},'
-        '"clientInfo":{"name":"gone","version":"1"}}}',
-        '{"jsonrpc":"2.0","method":"notifications/initialized"}',
-        '{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"execute_command","arguments":{"command":"'
-        f'{command}"}}}}}}',
-    ):
-        server.stdin.write(line.encode() + b"\n")
-    await _until((desk.work / "begun").exists)
-    server.stdin.close()
-    async with asyncio.timeout(30):
+    command = "touch begun; sleep 100; touch late"
+    async with asyncio.timeout(100), _server(desk) as (server, pipe):
+        for line in (
+            '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},'
+            '"clientInfo":{"name":"gone","version":"1"}}}',
+            '{"jsonrpc":"2.0","method":"notifications/initialized"}',
+            '{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"execute_command","arguments":{"command":"'
+            f'{command}"}}}}}}',
+        ):
+            pipe.write(line.encode() + b"\n")
+        await _until((desk.work / "begun").exists)
+        pipe.close()
         await server.communicate()
     row = _calls(desk)[-1]
     assert (row["state"], row["code"], row["actor_name"]) == ("ended", "cancelled", "gone")
@@ -167,18 +180,11 @@ async def test_a_client_that_disappears_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_it_in_order(tmp_path: Path, number: signal.Signals) -> None:
     """Also with a client that still holds its end of the pipe; a line that is too long ended nothing before."""
-    desk = Desk(tmp_path)
-    server = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "proctor", "mcp",
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        cwd=desk.work, env=desk.environ,
-    )  # fmt: skip
-    assert server.stdin is not None
-    assert server.stdout is not None
-    server.stdin.write(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(100), _server(Desk(tmp_path)) as (server, pipe):
+        assert server.stdout is not None
+        pipe.write(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
         assert b'"id":1' in await server.stdout.readline()
-        server.stdin.write(b"x" * (MAX_LINE + 9) + b'\n{"jsonrpc":"2.0","id":2,"method":"ping"}\n')
+        pipe.write(b"x" * (MAX_LINE + 9) + b'\n{"jsonrpc":"2.0","id":2,"method":"ping"}\n')
         assert b'"id":2' in await _answer_to(server.stdout, 2)
         server.send_signal(number)
         _, said = await server.communicate()
