@@ -99,7 +99,7 @@ class World:
 
 
 @contextmanager
-def world(place: Path, models: ModelServer, settings: str = "") -> Iterator[World]:
+def world(place: Path, models: ModelServer, settings: str = "", database: str = "") -> Iterator[World]:
     """A workspace whose agents ask these models; `settings` stand before the agents'."""
     workspace = place / "work"
     (workspace / ".git").mkdir(parents=True)
@@ -112,6 +112,8 @@ def world(place: Path, models: ModelServer, settings: str = "") -> Iterator[Worl
         lines.append(f"seconds = {2 if name == 'CHAT' else 30}")  # the first request of an SDK takes longer
     (workspace / "proctor.toml").write_text("\n".join(lines))
     environ = {**ENVIRON, "HOME": str(place / "home"), "PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": ""}
+    if database:
+        environ["PROCTOR_DATABASE_URL"] = database
     app = App(load_settings(workspace, environ))
     try:
         yield World(app, models, workspace, environ)

@@ -15,6 +15,7 @@ from proctor.agents.model_chats import Watch
 from proctor.agents.model_rows import ChatBusyError, ChatWaitsError
 from proctor.agents.model_turn import TurnOutcome
 from proctor.protocol.errors import UnavailableError, UsageError
+from proctor.store.database import Database
 from proctor.store.tables import leases
 from proctor.testing.model_server import ModelServer
 from proctor.trace.verify import verify
@@ -215,6 +216,22 @@ async def test_a_parked_chat_refuses_new_words_and_goes_on_without_repeating(hou
     assert (await house.chats.go_on(chat)).text == "added"
     assert [len(house.calls(name)) for name in ("read_file", "add_architecture_rule")] == [1, 1]
     assert [row["status"] for row in house.questions()] == ["approved"]
+
+
+async def test_a_turn_is_parked_and_goes_on_on_both_databases(
+    tmp_path: Path, models: ModelServer, database: Database
+) -> None:
+    """SQLite and PostgreSQL keep the same chat, also with characters that one of them cannot keep."""
+    url = database.url.render_as_string(hide_password=False)
+    with world(tmp_path, models, database="" if database.dialect == "sqlite" else url) as house:
+        chat = house.open()
+        end = await house.chats.say(chat, script(RULE, {"text": "added\0 «✓»"}))
+        house.answer(end.waiting_for[0])
+        assert (await house.chats.go_on(chat)).outcome is TurnOutcome.ANSWERED
+        assert house.chats.messages(chat)[-1]["text"] == "added� «✓»"
+        again = await house.chats.say(chat, script({"text": "and again"}))
+        assert again.text == "and again"
+        assert verify(house.app.database, house.app.key).ok
 
 
 async def test_a_no_reaches_the_model_and_nothing_is_done(house: World, models: ModelServer) -> None:
