@@ -28,7 +28,7 @@ from proctor.trace.reader import stream
 from proctor.trace.redact import Redactor
 from proctor.trace.writer import TraceWriter
 from tests.proof.many import bench_of, expected, many_fixes
-from tests.proof.repos import PATH, commit, new_repo, permits_for_proofs, write
+from tests.proof.repos import PATH, commit, git, new_repo, permits_for_proofs, write
 
 KEY = b"k" * 32
 SOURCE = "A = {a}\n# one\n# two\n# three\n# four\n# five\n# six\n# seven\nB = {b}\n"
@@ -227,7 +227,10 @@ async def test_a_receipt_comes_to_the_same_elsewhere_and_differs_only_in_times(
     events = [event for event in stream(sqlite_database, "t") if event.event == "proof_judged"]
     assert events[0].details["digest"] == first["digest"]
     assert first["recorded"]["trace"]["hash"] == events[0].hash
-    work = bench(repo, tmp_path / "elsewhere")
+    git(tmp_path, "clone", "-q", str(repo), str(tmp_path / "clone"))
+    repo.rename(tmp_path / "gone")
+    assert str(repo) not in place.read_text()
+    work = bench(tmp_path / "clone", tmp_path / "elsewhere")
     again = await run_again(load_receipt(place), work.trees, Legs(work.runner))
     assert again.word is Word.PROVEN, again.reasons
     forged = {**first, "verdict": "refuted"}

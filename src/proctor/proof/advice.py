@@ -78,7 +78,7 @@ def next_step(receipt: Mapping[str, Any]) -> str:
             else f"{said}; `proctor receipt verify` repeats this in any clone."
         )
     if word == "inconclusive" and any(
-        "submodule" in words for words in receipt["sandbox"].get("missing", ())
+        "submodule" in words for words in receipt.get("sandbox", {}).get("missing", ())
     ):
         return f"If the tests need the submodule: `git submodule update --init --recursive`, {_AGAIN}."
     for reason in receipt["reasons"]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from proctor.proof.judgement import Word
 from proctor.proof.legs import Leg, Legs
-from proctor.proof.receipt import ReceiptError
+from proctor.proof.receipt import ReceiptError, at_home
 from proctor.proof.recipe import follow_recipe
 from proctor.proof.results import Context
 from proctor.proof.subject import change_between
@@ -96,7 +96,7 @@ def _known_tree(trees: Trees, leg: Mapping[str, Any], base: str, tree: str) -> N
 
 
 async def _leg(old: Mapping[str, Any], trees: Trees, legs: Legs) -> Leg:
-    commands = [str(run["argv"][-1]) for run in old["runs"]]
+    commands = [at_home(str(run["argv"][-1]), str(trees.root)) for run in old["runs"]]
     head = await asyncio.to_thread(trees.commit, old["head"])
     return await legs.run(str(old["name"]), str(old["tree"]), head, commands)
 

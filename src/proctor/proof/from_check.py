@@ -14,7 +14,7 @@ from typing import Any, Final
 from proctor.proof.advice import next_step
 from proctor.proof.drafts import Drafted, SourceError
 from proctor.proof.kinds import is_test_file
-from proctor.proof.receipt import SCHEMA
+from proctor.proof.receipt import SCHEMA, at_home
 
 __all__ = ["fixes_of_check"]
 
@@ -68,14 +68,14 @@ def _receipts(value: Any, name: str, load: Load) -> Iterator[Mapping[str, Any]]:
 
 def _open(receipt: Mapping[str, Any], root: Path) -> Iterator[dict[str, Any]]:
     again = _again(receipt, root)
+    command = at_home(next(iter(receipt["commands"]), "the check"), str(root))
     if (fix := receipt.get("fix")) and receipt["verdict"] in {"refuted", "inconclusive"}:
         yield {
             "severity": fix["severity"], "file": fix["file"], "line": fix["line"],
             "issue": f"Fix {fix['id']} is {receipt['verdict']}: {'; '.join(receipt['reasons'])}",
             "fix": f"In {fix['file']}: mend what fix {fix['id']} was about, so that its check fails without the change"
             " and passes with it",
-            "verification": f"Run `{(receipt['commands'] or ['the check'])[0]}`; it must pass with the change and fail"
-            " without it",
+            "verification": f"Run `{command}`; it must pass with the change and fail without it",
         }  # fmt: skip
         return
     yield from _hollow(receipt, root, again)
@@ -86,7 +86,13 @@ def _open(receipt: Mapping[str, Any], root: Path) -> Iterator[dict[str, Any]]:
 
 def _again(receipt: Mapping[str, Any], root: Path) -> dict[str, str]:
     """What proves the mending: the very commands of the receipt, from any directory."""
-    line = " && ".join([f"cd {shlex.quote(str(root))}", *receipt["commands"]]) if receipt["commands"] else ""
+    line = (
+        " && ".join(
+            [f"cd {shlex.quote(str(root))}", *(at_home(line, str(root)) for line in receipt["commands"])]
+        )
+        if receipt["commands"]
+        else ""
+    )
     return {"verification_command": line} if line else {}
 
 

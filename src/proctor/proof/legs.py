@@ -211,6 +211,8 @@ class Legs:
 
 def _ran(run: Run) -> Ran:
     output = run.stdout.text + run.stderr.text
+    # Where the checkout lay is no part of what was said.
+    output = output.replace(run.place, "<repository>") if run.place else output
     return Ran(
         command=run.command,
         exit_code=run.exit_code,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -20,9 +21,21 @@ from proctor.proof.judgement import Judgement
 from proctor.proof.legs import Leg
 from proctor.protocol.errors import IntegrityError, UsageError
 
-__all__ = ["MAX_PATCH", "SCHEMA", "ReceiptError", "build_receipt", "canonical", "digest_of", "load_receipt"]
+__all__ = [
+    "MAX_PATCH",
+    "SCHEMA",
+    "ReceiptError",
+    "at_home",
+    "build_receipt",
+    "canonical",
+    "digest_of",
+    "load_receipt",
+    "portable",
+]
 
 SCHEMA: Final = "urn:proctor:receipt:1"
+#: Stands for the repository's path in commands: a fix's command names it in full, and every clone lies elsewhere.
+ROOT: Final = "<repository>"
 MAX_PATCH: Final = 1 << 20
 Redact = Callable[[str], str]
 
@@ -33,10 +46,23 @@ class ReceiptError(UsageError):
     code = "receipt"
 
 
+def portable(text: str, root: str) -> str:
+    """The text with the repository's own path taken out, so that it means the same in any clone."""
+    if not root or ROOT in text:
+        return text
+    return re.sub(re.escape(root) + r"(?![\w.-])", ROOT, text)
+
+
+def at_home(text: str, root: str) -> str:
+    """The text with the path of this clone put in."""
+    return text.replace(ROOT, root)
+
+
 def build_receipt(
     judgement: Judgement,
     *,
     when: datetime,
+    root: str = "",
     patch: str = "",
     recipes: Mapping[str, Mapping[str, Any]] | None = None,
     more: Mapping[str, Any] | None = None,
@@ -45,10 +71,14 @@ def build_receipt(
     """Build the receipt of a judgement; `more` are facts of a fix. The trace's place is added when it is known."""
     subject = judgement.subject
     legs = judgement.legs
+
+    def said(text: str) -> str:
+        return portable(redact(text), root)
+
     body: dict[str, Any] = {
         "schema": SCHEMA,
         "verdict": judgement.word.value,
-        "reasons": [redact(reason) for reason in judgement.reasons],
+        "reasons": [said(reason) for reason in judgement.reasons],
         "kind": judgement.kind,
         "kind_reason": judgement.kind_reason,
         "change": {
@@ -59,13 +89,13 @@ def build_receipt(
             "tree": subject.tree,
             "patch": None if subject.committed else _fitting(patch),
         },
-        "commands": list(judgement.commands),
+        "commands": [portable(command, root) for command in judgement.commands],
         "environment": judgement.environment,
         "sandbox": _sandbox(legs),
-        "legs": [_leg(leg, redact) | {"recipe": dict((recipes or {}).get(leg.tree, {}))} for leg in legs],
+        "legs": [_leg(leg, said, root) | {"recipe": dict((recipes or {}).get(leg.tree, {}))} for leg in legs],
         "evidence": list(judgement.evidence),
         "weak": judgement.weak,
-        "notes": [redact(note) for note in judgement.notes],
+        "notes": [said(note) for note in judgement.notes],
         "findings": [dict(finding) for finding in judgement.findings],
         "coverage": judgement.coverage.as_dict() if judgement.coverage else None,
         "needs_you": judgement.needs_you,
@@ -100,7 +130,7 @@ def _sandbox(legs: tuple[Leg, ...]) -> dict[str, Any]:
     }
 
 
-def _leg(leg: Leg, redact: Redact) -> dict[str, Any]:
+def _leg(leg: Leg, redact: Redact, root: str) -> dict[str, Any]:
     return {
         "name": leg.name,
         "tree": leg.tree,
@@ -112,7 +142,7 @@ def _leg(leg: Leg, redact: Redact) -> dict[str, Any]:
         "unsteady": list(leg.unsteady),
         "runs": [
             {
-                "argv": ["bash", "--noprofile", "--norc", "-c", each.command],
+                "argv": ["bash", "--noprofile", "--norc", "-c", portable(each.command, root)],
                 "exit_code": each.exit_code,
                 "killed_for": each.killed_for,
                 "stage": each.stage,

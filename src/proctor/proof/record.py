@@ -50,9 +50,17 @@ class Recorder:
         """Build the receipt, chain it to the trace and write it."""
         subject = judgement.subject
         patch = "" if subject.committed else self._trees.diff(subject.base_tree, subject.tree)
-        recipes = {leg.tree: self._recipe(subject.base_tree, subject.tree, leg.tree) for leg in judgement.legs}
+        recipes = {
+            leg.tree: self._recipe(subject.base_tree, subject.tree, leg.tree) for leg in judgement.legs
+        }
         receipt = build_receipt(
-            judgement, when=datetime.now(UTC), patch=patch, recipes=recipes, more=more, redact=self._redact
+            judgement,
+            when=datetime.now(UTC),
+            root=str(self._trees.root),
+            patch=patch,
+            recipes=recipes,
+            more=more,
+            redact=self._redact,
         )
         refuted = judgement.word in {Word.REFUTED, Word.INCONCLUSIVE}
         draft = Draft(
