@@ -17,7 +17,7 @@ import pytest
 
 from proctor.testing.model_server import ModelServer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 SETTINGS = """
 [agents.SOLACE.api]
 base_url = "{url}/v1"

@@ -26,7 +26,7 @@ from proctor.trace.verify import verify
 from tests.faults.conftest import until
 from tests.support.rows import rows_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 SETTINGS = """
 [agents.SOLACE.api]
 base_url = "{url}/v1"
