@@ -306,3 +306,16 @@ async def test_two_hundred_fixes_are_judged_side_by_side_and_each_by_itself(tmp_
         checks = [ran.command for leg in one.judgement.legs for ran in leg.ran if "/m/" in ran.command]
         assert all(own in command for command in checks)
         assert one.facts()["fix"]["file"] == own[1:]
+
+
+async def test_item_52_commands_of_others_are_tried_from_two_directories_and_write_nothing_here(
+    repo: Path, tmp_path: Path
+) -> None:
+    """One that needs the directory is told so; what it writes or removes is gone with its own checkout."""
+    wreck = "grep -q 'A = 2' calc.py && rm -rf calc.py .git && : > made.txt"
+    found = await verified(repo, tmp_path, fix(1, 1, wreck), fix(2, 9, says(repo, "B", 2)))
+    assert [one.judgement.word for one in found] == [Word.PROVEN, Word.PROVEN]
+    assert any("depends on the directory" in note for note in found[0].notes)
+    assert not any("depends on the directory" in note for note in found[1].notes)
+    assert (repo / "calc.py").read_text() == SOURCE.format(a=2, b=2)
+    assert not (repo / "made.txt").exists()
