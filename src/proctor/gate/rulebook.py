@@ -97,7 +97,7 @@ class Ground:
 
 
 class Grounds:
-    """Works grounds out once; for one event loop."""
+    """Works grounds out once; two threads may do the same work, and then keep the same."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, str, str, str], Ground] = {}
