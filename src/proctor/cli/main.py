@@ -104,7 +104,12 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "deny": ("proctor.cli.approve", "deny", "Say no to questions of the inbox, with the reason.", "Decide"),
     "pause": ("proctor.cli.pause", "pause", "Let nothing new begin; what runs goes on to its end.", "Decide"),
     "resume": ("proctor.cli.pause", "resume", "Go on after a pause.", "Decide"),
-    "mcp": ("proctor.cli.mcp", "mcp", "Serve the tools to a CLI agent over MCP; it starts this itself.", "Setup"),
+    "mcp": (
+        "proctor.cli.mcp",
+        "mcp",
+        "Serve the tools to a CLI agent over MCP; it starts this itself.",
+        "Setup",
+    ),
     "integrate": (
         "proctor.cli.integrate",
         "integrate",

@@ -19,7 +19,15 @@ from typing import Final
 
 from proctor.protocol.errors import RefusedError
 
-__all__ = ["MARKS", "TASK_TOKEN", "Human", "NotHumanError", "human_with_token", "load_token", "user_at_terminal"]
+__all__ = [
+    "MARKS",
+    "TASK_TOKEN",
+    "Human",
+    "NotHumanError",
+    "human_with_token",
+    "load_token",
+    "user_at_terminal",
+]
 
 TASK_TOKEN: Final = "PROCTOR_TASK_TOKEN"  # noqa: S105 - its name, not its value
 """The variable that holds the token of an agent's attempt (gate.task_tokens)."""

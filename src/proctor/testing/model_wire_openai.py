@@ -127,7 +127,11 @@ def _items(turn: Turn) -> list[Json]:
 def _in_namespace(call: Json) -> Json:
     """Codex knows the tools of an MCP server as a namespace: `mcp__server__tool` is `tool` in `mcp__server`."""
     kind, *rest = str(call["name"]).split("__", 2)
-    return {**call, "namespace": f"mcp__{rest[0]}", "name": rest[1]} if kind == "mcp" and len(rest) == 2 else call
+    return (
+        {**call, "namespace": f"mcp__{rest[0]}", "name": rest[1]}
+        if kind == "mcp" and len(rest) == 2
+        else call
+    )
 
 
 def _message(text: str) -> Json:
