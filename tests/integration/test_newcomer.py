@@ -52,6 +52,9 @@ NOT_TYPED = {
     "proctor service install": "it would write a unit of the user's own systemd",
     "proctor service uninstall": "the same",
     "proctor backup restore project_20261115_120000": "a name that only the page has",
+    "proctor tools call execute_command command='curl -sS https://example.org/' hosts='[\"example.org\"]'": (
+        "it needs the internet; tests/sandbox/test_hosts.py does the same with a host of its own"
+    ),
     "proctor rules edit 4 --backend-pattern '…'": "the number depends on the rules there are",
 }
 ENDS = {"proctor tools call execute_command command='git push' --as-agent forge --profile careful": "3"}

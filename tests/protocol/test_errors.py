@@ -26,7 +26,7 @@ def _all(kind: type[ProctorError] = ProctorError) -> list[type[ProctorError]]:
 def test_docstring_is_the_message(kind: type[ProctorError]) -> None:
     """Every placeholder is a fact, no brace is left over, and code and exit code are set."""
     fields = [(name, spec) for _, name, spec, _ in string.Formatter().parse(kind.__doc__ or "") if name]
-    error = ProctorError.__new__(kind)
+    error = kind.__new__(kind)
     ProctorError.__init__(error, **{name: 1.0 if spec else f"<{name}>" for name, spec in fields})
     assert "{" not in str(error)
     assert kind.code

@@ -1,4 +1,7 @@
-"""Seed 000's `coordinator` under its own name; everything is `proctor.compat.agent_coordinator` and `.swarm`."""
+"""Seed 000's `coordinator` under its own name; everything is `proctor.compat.agent_coordinator` and `.swarm`.
+
+Usage: `python coordinator.py [--interval SECONDS] [--debug] [--websocket]`.
+"""
 
 from __future__ import annotations
 
