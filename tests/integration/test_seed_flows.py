@@ -169,7 +169,8 @@ def _check_facts(house: House, repository: Path, done: dict[str, Any]) -> None:
     cursor.execute("SELECT status, total_tasks_completed FROM agent_status WHERE agent_name = %s", ("FORGE",))
     row = cursor.fetchone()
     assert row is not None
-    assert row["total_tasks_completed"] == 1
+    # The task of lower priority follows by itself and may have been completed meanwhile.
+    assert row["total_tasks_completed"] in {1, 2}
 
 
 # ── WebSocket → model → file tool ─────────────────────────────────────────────────────────────────────────────────
