@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proctor.engine import plan_desk
+from proctor.engine import desk as desk_module
 from proctor.engine.controls import set_paused
 from proctor.engine.liveness import open_lease
 from proctor.engine.plan_desk import PlanDesk
@@ -25,7 +25,7 @@ from tests.engine.plan_world import PlanWorld, step
 @pytest.fixture
 def world(database: Database, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlanWorld]:
     """A world whose desk looks often."""
-    monkeypatch.setattr(plan_desk, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(desk_module, "LOOK_SECONDS", 0.05)
     made = PlanWorld(database, home)
     yield made
     made.close()
@@ -149,7 +149,7 @@ async def test_call_that_was_cut_off_by_a_stop_runs_again_only_if_it_reads(
     world: PlanWorld, monkeypatch: pytest.MonkeyPatch, tool: str, ran: int, stage: str
 ) -> None:
     """Of an effect that was cut off nobody knows how far it came, so it is not repeated by itself."""
-    monkeypatch.setattr(plan_desk, "STOP_SECONDS", 0.1)
+    monkeypatch.setattr(desk_module, "STOP_SECONDS", 0.1)
     began = asyncio.Event()
 
     async def hang(_context: Any, _inputs: Any) -> None:

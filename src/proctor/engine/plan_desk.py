@@ -12,19 +12,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import sqlalchemy as sa
-from loguru import logger
 
+from proctor.engine.desk import Desk
 from proctor.engine.liveness import Lease
 from proctor.engine.plan_run import Waits
 from proctor.engine.plans import SUPERVISOR, Plans
-from proctor.protocol.errors import UnavailableError
 from proctor.protocol.states import PLAN, PlanState
 from proctor.store.tables import approvals, controls, plans
 
 __all__ = ["PlanDesk"]
 
-LOOK_SECONDS: Final = 1.0
-STOP_SECONDS: Final = 10.0
 MAX_RUNNING: Final = 16
 BATCH: Final = 200
 _OPEN: Final = [stage.value for stage in PlanState if stage not in PLAN.terminal]
@@ -35,63 +32,34 @@ class _Running:
     cancel: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class PlanDesk:
-    """Runs the supervisor's plans for one executor."""
+class PlanDesk(Desk):
+    """Runs the supervisor's plans for one executor; told to stop, they end with their current step."""
+
+    kind = "plan"
 
     def __init__(self, front: Plans, lease: Lease, *, ended: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
         self._plans = front
         self._lease = lease
         self._ended = ended
-        self._wake = asyncio.Event()
-        self._stop = asyncio.Event()
         self.running: dict[str, _Running] = {}
 
-    def wake(self) -> None:
-        """Something may have changed: look now."""
-        self._wake.set()
+    def begun(self, name: str) -> None:
+        """It is ours until it ends."""
+        self.running[name] = _Running()
 
-    def stop(self) -> None:
-        """Begin no more; what runs ends with its current step."""
-        self._stop.set()
-        self._wake.set()
-
-    async def run(self) -> None:
-        """Look and run until stopped."""
-        async with asyncio.TaskGroup() as group:
-            at_work: set[asyncio.Task[None]] = set()
-            while not self._stop.is_set():
-                self._wake.clear()
-                for plan_id in await self._ready():
-                    self.running[plan_id] = _Running()
-                    one = group.create_task(self._one(plan_id))
-                    at_work.add(one)
-                    one.add_done_callback(at_work.discard)
-                await self._next()
-            await self._leave(at_work)
-
-    async def _next(self) -> None:
-        try:
-            await asyncio.wait_for(self._wake.wait(), LOOK_SECONDS)
-        except TimeoutError:
-            return
-
-    async def _leave(self, at_work: set[asyncio.Task[None]]) -> None:
-        if at_work:
-            _, late = await asyncio.wait(set(at_work), timeout=STOP_SECONDS)
-            for one in late:
-                one.cancel()
+    def ended(self, name: str) -> None:
+        """Somebody may wait for that."""
+        self.running.pop(name, None)
+        self._ended()
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ready(self) -> list[str]:
-        """Plans to take now; a database that is away is looked at again later."""
-        try:
-            await self._cancel_requested()
-            room = MAX_RUNNING - len(self.running)
-            return await asyncio.to_thread(self._look, room) if room > 0 else []
-        except (UnavailableError, sa.exc.SQLAlchemyError) as error:
-            logger.error("looking for plans failed, trying again: {}", error)
-            return []
+    async def find(self) -> list[str]:
+        """Plans to take now."""
+        await self._cancel_requested()
+        room = MAX_RUNNING - len(self.running)
+        return await asyncio.to_thread(self._look, room) if room > 0 else []
 
     def _look(self, room: int) -> list[str]:
         now = self._plans.clock.now()
@@ -132,22 +100,13 @@ class PlanDesk:
 
     # ── running ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _one(self, plan_id: str) -> None:
+    async def work(self, name: str) -> None:
+        """Claim the plan and run it to its end or its next question."""
         me = str(self._lease.executor_id)
-        waits = Waits(cancel=self.running[plan_id].cancel, stop=self._stop)
-        try:
-            row = await self._plans.claim(
-                plan_id, me, is_dead=lambda owner: owner in self._lease.dead({owner})
-            )
-            if row is not None:
-                await self._plans.run(row, me, waits=waits)
-        except Exception as error:  # noqa: BLE001 - worker loop: one plan's trouble is its own, and is looked at again
-            logger.error("plan {} was left as it stands: {!r}", plan_id, error)
-            await asyncio.sleep(LOOK_SECONDS)
-        finally:
-            self.running.pop(plan_id, None)
-            self._wake.set()
-            self._ended()
+        waits = Waits(cancel=self.running[name].cancel, stop=self._stop)
+        row = await self._plans.claim(name, me, is_dead=lambda owner: owner in self._lease.dead({owner}))
+        if row is not None:
+            await self._plans.run(row, me, waits=waits)
 
 
 def _open() -> sa.ColumnElement[bool]:
