@@ -1,4 +1,4 @@
-"""A real browser: what a page from elsewhere can do to this server, and what our own page shows. Only where Chromium is."""
+"""A real browser: what a page from elsewhere can do to this server, and what our own page shows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ import pytest
 
 from tests.server.conftest import Door
 from tests.support.chromium import Tab, chromium, program
+from tests.support.requirements import require
 
-pytestmark = [
-    pytest.mark.slow,
-    # Optional: the same rules are held against real clients with the same headers in test_auth and test_browser.
-    pytest.mark.skipif(program() is None, reason="no Chromium on this machine"),
-]
+pytestmark = pytest.mark.slow
 
 TRIES = """
 (async () => {
@@ -50,6 +47,7 @@ TRIES = """
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
     """One browser for this file."""
+    require(program() is not None, "no Chromium on this machine", "Install Debian's chromium, or Chrome.")
     with chromium(tmp_path_factory.mktemp("chromium")) as made:
         yield made
 

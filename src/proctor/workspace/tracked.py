@@ -288,12 +288,21 @@ def _read(process: subprocess.Popen[bytes], cap: int, deadline: float) -> tuple[
         while count <= cap and poll.poll(max(0.0, deadline - time.monotonic()) * 1_000):
             part = os.read(_output(process), PIPE_BYTES)
             if not part:
-                process.wait()
-                return b"".join(parts), False
+                return b"".join(parts), not _ended(process, deadline)
             parts.append(part)
             count += part.count(b"\0")
         process.kill()
     return b"".join(parts), True
+
+
+def _ended(process: subprocess.Popen[bytes], deadline: float) -> bool:
+    """Whether it ended in time; what only closed its output is killed."""
+    try:
+        process.wait(max(0.1, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return False
+    return True
 
 
 def _is_folder(path: str) -> bool:
