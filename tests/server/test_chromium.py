@@ -88,13 +88,15 @@ def test_own_page_signs_in_and_shows_texts_as_texts(door: Door, tab: Tab) -> Non
     """The code leaves the address, scripts cannot read the cookie, and markup in a description is text."""
     door.post("/api/tasks", {"description": "<img src=x onerror=document.title='taken'> & more"})
     tab.open(_link(door))
-    tab.until("!document.getElementById('lists').hidden && document.querySelectorAll('#tasks tr').length > 0")
+    tab.until(
+        "document.getElementById('lists')?.hidden === false && document.querySelectorAll('#tasks tr').length > 0"
+    )
     assert tab.ask("location.href") == f"{door.http}/"
     assert tab.ask("document.cookie") == ""
     assert "<img src=x" in tab.ask("document.getElementById('tasks').innerText")
     assert tab.ask("document.title") == "Proctor"
     tab.ask("document.getElementById('leave').click()")
-    tab.until("document.readyState === 'complete' && !document.getElementById('notice').hidden")
+    tab.until("document.readyState === 'complete' && document.getElementById('notice')?.hidden === false")
     assert "proctor open" in tab.ask("document.getElementById('notice').innerText")
 
 
@@ -106,7 +108,7 @@ def test_page_from_another_origin_cannot_connect(
     door: Door = request.getfixturevalue(which)
     page, cookies = elsewhere
     tab.open(_link(door))
-    tab.until("!document.getElementById('lists').hidden")
+    tab.until("document.getElementById('lists')?.hidden === false")
     tab.open(page)
     found = tab.ask(_tries(door))
     assert found == dict.fromkeys(
@@ -121,7 +123,7 @@ def test_page_from_another_origin_cannot_connect(
 def test_api_page_lists_every_operation(door: Door, tab: Tab) -> None:
     """Made of the document, without anything from elsewhere."""
     tab.open(_link(door))
-    tab.until("!document.getElementById('lists').hidden")
+    tab.until("document.getElementById('lists')?.hidden === false")
     tab.open(f"{door.http}/docs")
     paths = door.get("/openapi.json").json()["paths"]
     operations = sum(len(methods) for methods in paths.values())
