@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import select
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from proctor.app import open_app
 from proctor.cli.asking import answer_here
+from proctor.cli.chat_screen import Screen
 from proctor.cli.main import main
 from proctor.config import environment
 from proctor.gate.grants import list_grants
@@ -23,6 +22,7 @@ from proctor.gate.humans import MARKS
 from proctor.store.database import Database, sqlite_url
 from proctor.store.schema import open_database
 from tests.gate.world import KEY, World
+from tests.support.typist import Typist, typist
 
 FETCH = {"command": "curl -O https://example.org/a"}
 
@@ -171,53 +171,27 @@ def test_cost_shows_what_was_used(house: World, capsys: pytest.CaptureFixture[st
     assert main(["cost", "--session", "nothing"]) == 4
 
 
-@contextmanager
-def terminal(typed: str) -> Iterator[Callable[[], str]]:
-    """A real terminal on which this was typed; gives what was printed."""
-    master, slave = os.openpty()
-    os.write(master, typed.encode())
-    with (
-        open(slave, encoding="utf-8", closefd=False) as source,
-        open(slave, "w", closefd=False) as sink,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setattr("sys.stdin", source)
-        patch.setattr("sys.stdout", sink)
-
-        def printed() -> str:
-            sink.flush()
-            text = b""
-            while select.select([master], [], [], 0.2)[0]:  # a terminal gives what it has in pieces
-                text += os.read(master, 65536)
-            return text.decode()
-
-        yield printed
-    os.close(slave)
-    os.close(master)
-
-
 @pytest.mark.parametrize(
     ("typed", "status", "lines"),
     [
-        ("y\n", "approved", 0),
-        ("a\n", "approved", 1),
-        ("t\n", "approved", 1),
-        ("n\nnot on Friday\n", "rejected", 0),
-        ("\n", "pending", 0),
-        ("x\nl\n", "pending", 0),
+        (["y\n"], "approved", 0),
+        (["a\n"], "approved", 1),
+        (["t\n"], "approved", 1),
+        (["n\n", "not on Friday\n"], "rejected", 0),
+        (["\n"], "pending", 0),
+        (["x\n", "l\n"], "pending", 0),
     ],
 )
 def test_question_is_answered_inline_where_a_person_sits(
-    house: World, typed: str, status: str, lines: int
+    house: World, typed: list[str], status: str, lines: int
 ) -> None:
-    """Shown and answered on the very terminal that is attached; Enter leaves it open."""
+    """Shown and answered on the very terminal that is attached; Enter leaves it open, typed too early is no answer."""
     asked = asyncio.run(house.run("command", inputs=FETCH))
     app = open_app()
-    with terminal(typed) as printed:
+    with typist(typed, prompt="]: ", before="y\n") as person:
         answered = answer_here(app, asked.approval_id or "")
-        text = printed()
-    assert "runs in .: curl -O https://example.org/a" in text
-    assert "[a]lways" in text
+    assert "runs in .: curl -O https://example.org/a" in person.text
+    assert "[a]lways" in person.text
     assert answered is (status != "pending")
     (row,) = house.questions
     assert row["status"] == status
@@ -238,7 +212,34 @@ def test_nobody_is_asked_inline_without_a_terminal_or_in_an_agents(
     app.close()
     monkeypatch.setenv(MARKS[0], "1")
     app = open_app()
-    with terminal("y\n"):
+    with typist(["y\n"], prompt="]: "):
         assert not answer_here(app, asked.approval_id or "")
     app.close()
     assert [row["status"] for row in house.questions] == ["pending"]
+
+
+def _held(person: Typist) -> Callable[..., None]:
+    """`click.echo` that, having shown a prompt, comes back only when the person has typed."""
+    show = click.echo
+
+    def echo(message: str = "", **options: bool) -> None:
+        show(message, **options)
+        if options.get("nl") is False:
+            assert person.typed.wait(10)
+
+    return echo
+
+
+@pytest.mark.parametrize(("typed", "status"), [("y\n", "approved"), ("n\n", "rejected"), ("\n", "pending")])
+def test_a_chats_question_takes_the_quickest_answer_and_none_typed_before_it(
+    house: World, typed: str, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key pressed the moment the prompt shows counts; one pressed before it does not."""
+    asked = asyncio.run(house.run("command", inputs=FETCH))
+    app = open_app()
+    with typist([typed], prompt="[l]ater: ", before="y\n") as person:
+        monkeypatch.setattr("click.echo", _held(person))
+        answered = asyncio.run(Screen(app, streams=True).ask_for([asked.approval_id or ""]))
+    app.close()
+    assert answered is (status != "pending")
+    assert [row["status"] for row in house.questions] == [status]

@@ -6,6 +6,7 @@ Only a person at a terminal is asked; Enter leaves the question open for later, 
 from __future__ import annotations
 
 import sys
+import termios
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import click
 if TYPE_CHECKING:
     from proctor.app import App
 
-__all__ = ["answer_here", "at_terminal"]
+__all__ = ["answer_here", "at_terminal", "forget_typed"]
 
 _GRANTS = {"t": "task", "3": "30m", "a": "always"}
 
@@ -22,6 +23,12 @@ _GRANTS = {"t": "task", "3": "30m", "a": "always"}
 def at_terminal() -> bool:
     """Whether somebody can be asked here."""
     return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def forget_typed() -> None:
+    """Drop what was typed before a question was shown: it is no answer to it. Called before the prompt, never after."""
+    if sys.stdin.isatty():
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def answer_here(app: App, approval_id: str) -> bool:
@@ -42,6 +49,7 @@ def answer_here(app: App, approval_id: str) -> bool:
     if not rows:
         return False
     print_question(rows, datetime.now(UTC))
+    forget_typed()
     choice, reason = _choice(bool(rows[0]["classes"]) and not rows[0]["irreversible"])
     if choice == "l":
         return False

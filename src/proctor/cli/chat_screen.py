@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import termios
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from proctor.cli.asking import forget_typed
 from proctor.protocol.errors import ProctorError
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ class Screen:
         self._note(str(row["action"]))
         for line in row["consequences"]:
             self._note(f"  {line}")
+        forget_typed()
         click.echo("Allow it? [y]es, [n]o, [l]ater: ", nl=False, err=True)
         said = (await _line()).strip().lower()
         if said not in {"y", "yes", "n", "no"}:
@@ -148,7 +149,6 @@ async def _line() -> str:
     loop = asyncio.get_running_loop()
     told: asyncio.Future[str] = loop.create_future()
     handle = sys.stdin.fileno()
-    termios.tcflush(handle, termios.TCIFLUSH)  # what was typed before the question is no answer to it
 
     def ready() -> None:
         if not told.done():
