@@ -222,7 +222,7 @@ def _held(person: Typist) -> Callable[..., None]:
     """`click.echo` that, having shown a prompt, comes back only when the person has typed."""
     show = click.echo
 
-    def echo(message: str = "", **options: bool) -> None:
+    def echo(message: str = "", **options: Any) -> None:
         show(message, **options)
         if options.get("nl") is False:
             assert person.typed.wait(10)
