@@ -176,10 +176,11 @@ async def test_cancellation_ends_the_tree(tmp_path: Path) -> None:
             await kept.start(python(DAEMON + "\ntime.sleep(300)", str(note), cwd=tmp_path))
             await kept.wait()
 
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(1.5):
-            await body()
-    assert note.exists()
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(body())
+        await asyncio.to_thread(wait_for, note)
+        running.cancel()
+    assert running.cancelled()
     assert not alive(int(note.read_text()))
     assert survivors(identity[0]) == []
 
@@ -268,7 +269,7 @@ async def test_cancellation_while_spawning_leaves_nothing() -> None:
             async with asyncio.timeout(delay), keep():
                 await asyncio.sleep(0)
                 raise TimeoutError
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while (_keepers() or _open_files() != before) and time.monotonic() < deadline:
         close_idle_keepers()  # those whose order was given up came too late and are idle
         await asyncio.sleep(0.05)

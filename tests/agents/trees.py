@@ -66,7 +66,7 @@ def noted(path: Path) -> int:
     return int(path.read_text() or 0) or -1
 
 
-def wait_for(path: Path, seconds: float = 10.0) -> str:
+def wait_for(path: Path, seconds: float = 60.0) -> str:
     """Wait until a file has text."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
