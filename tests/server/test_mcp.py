@@ -17,7 +17,8 @@ from mcp.shared.exceptions import MCPError
 from proctor.agents.slash import COMMANDS
 from proctor.protocol.errors import UnavailableError
 from proctor.protocol.tools import CallResult, CallState
-from proctor.server.mcp_calls import Pool, client_name
+from proctor.server import mcp_calls
+from proctor.server.mcp_calls import Caller, McpCalls, Pool, client_name
 from proctor.server.mcp_tools import MAX_OUTPUT, PENDING, result_of
 from proctor.store.tables import calls
 from tests.server.conftest import Door, served
@@ -321,3 +322,23 @@ def test_names_and_outputs_that_nobody_expects_are_made_fit() -> None:
     assert isinstance(cut.content[0], types.TextContent)
     assert len(cut.content[0].text) <= MAX_OUTPUT
     assert cut.structured_content["name"] == huge["name"]
+
+
+async def test_runs_that_grew_old_are_let_go_once_by_calls_that_come_together(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Letting go waits for the disk; whoever comes meanwhile finds other old runs, never one that is being let go."""
+    made = McpCalls(door.app)
+
+    async def ask(run: str) -> bool | None:
+        who = Caller("client", run, door.workspace, "standard")
+        done = await made.call(who, "list_directory", {}, lambda *_: None)
+        return done.is_error
+
+    async with made.open():
+        for number in range(4):
+            assert not await ask(f"old{number}")
+        monkeypatch.setattr(mcp_calls, "IDLE_SECONDS", -1.0)
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(ask(f"new{number}")) for number in range(4)]
+    assert [one.result() for one in asked] == [False] * 4

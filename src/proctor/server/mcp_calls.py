@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,9 +138,8 @@ class McpCalls:
             async with self.pool.open():
                 yield
         finally:
-            for run in self._runs.values():
-                await asyncio.shield(self._app.gate.finish_run(run.trace_id))
-            self._runs.clear()
+            left, self._runs = list(self._runs.values()), {}
+            await asyncio.shield(self._let_go(left))
 
     async def call(
         self, who: Caller, tool: str, inputs: Mapping[str, Any], progress: ProgressCallback
@@ -179,11 +178,17 @@ class McpCalls:
         old = [name for name, run in self._runs.items() if now - run.used > IDLE_SECONDS]
         if key not in self._runs and len(self._runs) - len(old) >= MOST_RUNS:
             old.append(min(self._runs, key=lambda name: self._runs[name].used))
-        for name in old:
-            await asyncio.shield(self._app.gate.finish_run(self._runs.pop(name).trace_id))
+        # Taken out before the first wait: a call that comes meanwhile must not let go of the same run.
+        gone = [self._runs.pop(name) for name in old]
         run = self._runs.setdefault(key, _Run(new_id("trace"), now))
         run.used = now
+        if gone:
+            await asyncio.shield(self._let_go(gone))
         return run.trace_id
+
+    async def _let_go(self, runs: Iterable[_Run]) -> None:
+        for run in runs:
+            await self._app.gate.finish_run(run.trace_id)
 
 
 class _DefectError(ProctorError):
