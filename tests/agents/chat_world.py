@@ -109,7 +109,7 @@ def world(place: Path, models: ModelServer, settings: str = "", database: str = 
         base = models.url + ("/v1" if model.startswith("openai") else "")
         lines += [f"[agents.{name}]", 'driver = "model"', f'model = "{model}"']
         lines += [f"[agents.{name}.api]", f'base_url = "{base}"', "max_tokens = 500"]
-        lines.append(f"seconds = {2 if name == 'CHAT' else 30}")  # the first request of an SDK takes longer
+        lines.append("seconds = 30")
     (workspace / "proctor.toml").write_text("\n".join(lines))
     environ = {**ENVIRON, "HOME": str(place / "home"), "PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": ""}
     if database:

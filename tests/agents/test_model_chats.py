@@ -39,6 +39,20 @@ def house(tmp_path: Path, models: ModelServer) -> Iterator[World]:
         yield made
 
 
+async def there(path: Path) -> None:
+    """Until a command has made this file."""
+    async with asyncio.timeout(60):
+        while not path.exists():  # noqa: ASYNC110 - a file has no event
+            await asyncio.sleep(0.02)
+
+
+async def asked(models: ModelServer) -> None:
+    """Until a model has been asked."""
+    async with asyncio.timeout(60):
+        while not models.requests:  # noqa: ASYNC110 - another thread is asked
+            await asyncio.sleep(0.02)
+
+
 # ── the loop ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -100,8 +114,12 @@ async def test_a_failure_that_stays_is_said_plainly(
     house: World, step: dict[str, Any], pauses: list[float], said: str
 ) -> None:
     """Bounded tries, then one sentence with the cure; the chat stays and answers the next message."""
-    chat = house.open()
+    chat, file = house.open(), house.workspace / "proctor.toml"
+    patient = file.read_text()
+    if said == "did not answer in time":
+        file.write_text(patient.replace("seconds = 30", "seconds = 2", 1))
     end = await house.chats.say(chat, script(step))
+    file.write_text(patient)
     assert end.outcome is TurnOutcome.FAILED
     assert said in end.text
     assert house.pauses == pauses
@@ -162,22 +180,23 @@ async def test_cancelling_a_turn_leaves_the_chat_whole(house: World) -> None:
             begun.set()
 
     async with asyncio.TaskGroup() as group:
-        step = call("execute_command", command="sleep 60")
+        step = call("execute_command", command="touch begun; sleep 60")
         turn = group.create_task(house.chats.say(chat, script(step), Watch(listen=listen)))
         await begun.wait()
-        await asyncio.sleep(0.3)
+        await there(house.workspace / "begun")
         turn.cancel()
     assert (house.chats.get(chat).state, house.chats.get(chat).outcome) == ("idle", "cancelled")
     assert (await house.chats.say(chat, script({"text": "going on"}))).text == "going on"
     assert house.open_leases() == 0
 
 
-async def test_one_chat_answers_one_message_at_a_time(house: World) -> None:
+async def test_one_chat_answers_one_message_at_a_time(house: World, models: ModelServer) -> None:
     """Whoever comes second is told so, and nothing of theirs is kept."""
+    models.requests.clear()
     chat = house.open()
     async with asyncio.TaskGroup() as group:
-        first = group.create_task(house.chats.say(chat, script({"text": "slow", "delay": 1})))
-        await asyncio.sleep(0.5)
+        first = group.create_task(house.chats.say(chat, script({"text": "slow", "delay": 1.5})))
+        await asked(models)
         with pytest.raises(ChatBusyError):
             await house.chats.say(chat, "me too")
     assert first.result().text == "slow"
@@ -186,13 +205,16 @@ async def test_one_chat_answers_one_message_at_a_time(house: World) -> None:
         await house.chats.say(chat, "   ")
 
 
-async def test_the_turns_of_one_process_are_bounded(house: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_turns_of_one_process_are_bounded(
+    house: World, models: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One more than there is room for is told to come again; nothing of it is kept."""
+    models.requests.clear()
     monkeypatch.setattr("proctor.agents.model_chats.MOST_TURNS", 1)
     chats, first, second = house.chats, house.open(), house.open()
     async with asyncio.TaskGroup() as group:
-        slow = group.create_task(chats.say(first, script({"text": "slow", "delay": 1})))
-        await asyncio.sleep(0.5)
+        slow = group.create_task(chats.say(first, script({"text": "slow", "delay": 1.5})))
+        await asked(models)
         with pytest.raises(UnavailableError, match="in a moment"):
             await chats.say(second, "me too")
     assert slow.result().text == "slow"
@@ -284,24 +306,28 @@ async def test_another_process_goes_on_and_only_one_of_two(house: World) -> None
 
 
 VICTIM = """
-import asyncio, os, sys
+import asyncio, os, sys, threading, time
 from pathlib import Path
 from proctor.agents.model_chats import Watch
 from proctor.app import App
 from proctor.config import load_settings
 app = App(load_settings(Path(sys.argv[1])))
+def die():
+    while not Path(sys.argv[4]).exists():
+        time.sleep(0.02)
+    os._exit(9)
 async def listen(event):
     if event.kind == "tool_start" and event.details["input"].get("command", "").startswith(sys.argv[3]):
-        asyncio.get_running_loop().call_later(float(sys.argv[4]), os._exit, 9)
+        threading.Thread(target=die, daemon=True).start()
 chat = app.chats.open("CHAT", workspace=Path(sys.argv[1]), by="David")
 print(chat.chat_id, flush=True)
 asyncio.run(app.chats.say(chat.chat_id, sys.argv[2], Watch(listen=listen)))
 """
 
 
-def killed(house: World, prompt: str, when: str, after: float) -> str:
-    """A chat whose process died in the middle."""
-    words = [sys.executable, "-c", VICTIM, str(house.workspace), prompt, when, str(after)]
+def killed(house: World, prompt: str, when: str, made: str = "") -> str:
+    """A chat whose process died in the middle: as soon as a command that begins so has made a file, or at once."""
+    words = [sys.executable, "-c", VICTIM, str(house.workspace), prompt, when, str(house.workspace / made)]
     done = subprocess.run(
         words, env=house.environ, stdout=subprocess.PIPE, text=True, timeout=100, check=False
     )
@@ -313,7 +339,7 @@ def killed(house: World, prompt: str, when: str, after: float) -> str:
 async def test_a_chat_whose_process_died_between_calls_goes_on_and_repeats_none(house: World) -> None:
     """Seen as interrupted; the first command stays done, the second is done now."""
     steps = [call("execute_command", command=f"echo {word} >> ledger.txt") for word in ("one", "two")]
-    chat = killed(house, script(*steps, {"text": "both"}), "echo two", 0)
+    chat = killed(house, script(*steps, {"text": "both"}), "echo two")
     assert house.chats.stands(house.chats.get(chat)) == "interrupted"
     end = await house.chats.go_on(chat)
     assert end.text == "both" or end.outcome is TurnOutcome.PARKED
@@ -330,8 +356,8 @@ async def test_a_command_that_was_running_when_the_process_died_asks_before_it_r
     house: World,
 ) -> None:
     """Whether it took effect is not known, so a person is asked; a no leaves it as it is."""
-    step = call("execute_command", command="sleep 30; echo late >> ledger.txt")
-    chat = killed(house, script(step, {"text": "left alone"}), "sleep", 1.5)
+    step = call("execute_command", command="touch begun; sleep 30; echo late >> ledger.txt")
+    chat = killed(house, script(step, {"text": "left alone"}), "touch", "begun")
     end = await house.chats.go_on(chat)
     assert end.outcome is TurnOutcome.PARKED
     assert "interrupted" in house.questions()[0]["action"]
@@ -344,8 +370,8 @@ async def test_new_words_in_an_interrupted_chat_close_what_was_open(
     house: World, models: ModelServer
 ) -> None:
     """The model is told that the end of its call is not known."""
-    step = call("execute_command", command="sleep 30")
-    chat = killed(house, script(step), "sleep", 1.0)
+    step = call("execute_command", command="touch begun; sleep 30")
+    chat = killed(house, script(step), "touch", "begun")
     end = await house.chats.say(chat, script({"text": "a new start"}))
     assert end.text == "a new start"
     told = [one["content"] for one in models.requests[-1][1]["messages"] if one["role"] == "tool"]
