@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -28,6 +27,7 @@ from proctor.protocol.errors import ProctorError
 from proctor.protocol.events import Draft, EventStatus
 from proctor.protocol.ports import Doors
 from proctor.trace.writer import TraceWriter
+from proctor.workspace.locks import try_lock
 
 __all__ = ["IDLE_SECONDS", "Supervisor", "log_to", "only_one"]
 
@@ -236,17 +236,9 @@ def only_one(path: Path) -> Iterator[bool]:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        yield _locked(handle)
+        yield try_lock(handle)
     finally:
         os.close(handle)
-
-
-def _locked(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def log_to(path: Path, level: str) -> None:

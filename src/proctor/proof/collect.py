@@ -7,7 +7,6 @@ of it was used for a day. By age first, then the least recently used until the r
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from proctor.workspace.locks import try_lock
 from proctor.workspace.worktree import delete_tree
 
 __all__ = ["ProofsCollected", "collect_proofs"]
@@ -120,12 +120,7 @@ def _locked(slot: Path) -> Iterator[bool]:
     """Hold a checkout as a run would; False when a run has it."""
     handle = os.open(slot, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield try_lock(handle)
     finally:
         os.close(handle)
 

@@ -7,23 +7,20 @@ that is there is never overwritten by a new one.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import stat
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from proctor.proof.names import LAST_SEQUENCE, FileName, FileNameError, parse_name, sequence_of
-from proctor.protocol.errors import NotFoundError, UnavailableError, UsageError
+from proctor.protocol.errors import NotFoundError, UsageError
+from proctor.workspace.locks import directory_lock
 
 __all__ = ["MAX_FILES", "Exchange", "Listed"]
 
 MAX_FILES: Final = 5000
-LOCK_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ class Exchange:
     ) -> Iterator[FileName]:
         """Hold the next free name while the block writes it with `put`."""
         self.outgoing.mkdir(parents=True, exist_ok=True)
-        with _locked(self.outgoing):
+        with directory_lock(self.outgoing):
             name = FileName(max(self._last(), after) + 1, focus, kind, extension)
             if name.sequence > LAST_SEQUENCE:
                 cure = "Move finished files elsewhere to free the numbers."
@@ -148,28 +145,3 @@ def _regular(place: Path) -> list[Path]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(found)
-
-
-@contextlib.contextmanager
-def _locked(place: Path) -> Iterator[None]:
-    """Lock the directory itself, so that no lock file appears in the user's repository."""
-    handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    deadline = time.monotonic() + LOCK_SECONDS
-    try:
-        assert stat.S_ISDIR(os.fstat(handle).st_mode)
-        while not _taken(handle):
-            if time.monotonic() >= deadline:
-                reason = f"another process has held it for {LOCK_SECONDS:g} s"
-                raise UnavailableError(what=f"The directory {place}", reason=reason, cure="Try again later.")
-            time.sleep(0.02)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _taken(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

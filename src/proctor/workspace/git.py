@@ -7,20 +7,20 @@ is: after creation every call names the git directory. Blocking; async callers u
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from proctor.config import environment
 from proctor.protocol.errors import ProctorError, UnavailableError
+from proctor.workspace.locks import directory_lock
 
 __all__ = ["Git", "GitError", "lock_repository"]
 
 SECONDS = 300.0
+LOCK_SECONDS = 120.0
 QUIET = (
     ("core.hooksPath", os.devnull),
     ("core.fsmonitor", "false"),
@@ -104,29 +104,6 @@ def _clean() -> dict[str, str]:
     return {**own, "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
 
 
-@contextmanager
-def lock_repository(common: Path, *, wait_seconds: float = 120.0) -> Iterator[None]:
-    """Let one process at a time change worktrees and branches; locks the directory itself, so no file
-    appears.
-    """
-    handle = os.open(common, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    deadline = time.monotonic() + wait_seconds
-    try:
-        while not _locked(handle):
-            if time.monotonic() >= deadline:
-                reason = f"another Proctor has held it for {wait_seconds:g} s"
-                raise UnavailableError(
-                    what=f"The repository {common}", reason=reason, cure="Try again later."
-                )
-            time.sleep(0.02)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _locked(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def lock_repository(common: Path) -> AbstractContextManager[None]:
+    """Let one process at a time change worktrees and branches."""
+    return directory_lock(common, wait_seconds=LOCK_SECONDS)

@@ -1,4 +1,4 @@
-"""Locks between processes: flock on a file, with a deadline, given back by the kernel when a process dies."""
+"""Locks between processes: flock on a file or a directory, with a deadline, freed by the kernel when a process dies."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 from proctor.protocol.errors import UnavailableError
 
-__all__ = ["file_lock"]
+__all__ = ["directory_lock", "file_lock", "try_lock"]
 
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.02
 
 
 @contextmanager
@@ -22,24 +22,37 @@ def file_lock(path: Path, *, exclusive: bool, wait_seconds: float = 30.0) -> Ite
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        _acquire(handle, path, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, wait_seconds)
+        _acquire(handle, f"The lock {path.name}", wait_seconds, exclusive=exclusive)
         yield
     finally:
         os.close(handle)
 
 
-def _acquire(handle: int, path: Path, how: int, wait_seconds: float) -> None:
+@contextmanager
+def directory_lock(place: Path, *, wait_seconds: float = 30.0) -> Iterator[None]:
+    """Lock a directory itself, for one at a time, so that no lock file appears in what belongs to the user."""
+    handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _acquire(handle, f"The directory {place}", wait_seconds)
+        yield
+    finally:
+        os.close(handle)
+
+
+def try_lock(handle: int, *, exclusive: bool = True) -> bool:
+    """Lock an open file or directory if that is possible now; it is free again when it is closed."""
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _acquire(handle: int, what: str, wait_seconds: float, *, exclusive: bool = True) -> None:
     deadline = time.monotonic() + wait_seconds
-    while True:
-        try:
-            fcntl.flock(handle, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise UnavailableError(
-                    what=f"The lock {path.name}",
-                    reason=f"another process has held it for {wait_seconds:g} s",
-                    cure="Wait until the other backup or restore has ended and run the command again.",
-                ) from None
-            time.sleep(_POLL_SECONDS)
-        else:
-            return
+    while not try_lock(handle, exclusive=exclusive):
+        if time.monotonic() >= deadline:
+            reason = f"another process has held it for {wait_seconds:g} s"
+            cure = "Wait until the other one has ended and try again."
+            raise UnavailableError(what=what, reason=reason, cure=cure)
+        time.sleep(_POLL_SECONDS)
