@@ -118,13 +118,13 @@ class House:
                 executor.stop()
                 await asyncio.wait_for(work, 30)
 
-    async def until(self, what: Callable[[], bool], seconds: float = 20.0) -> None:
+    async def until(self, what: Callable[[], bool], seconds: float = 60.0) -> None:
         """Wait for a fact, with an end."""
         async with asyncio.timeout(seconds):
             while not await asyncio.to_thread(what):  # noqa: ASYNC110 - facts of a database have no event
                 await asyncio.sleep(0.02)
 
-    async def ended(self, *task_ids: str, seconds: float = 20.0) -> list[Task]:
+    async def ended(self, *task_ids: str, seconds: float = 60.0) -> list[Task]:
         """Wait until these tasks have ended."""
         await self.until(lambda: all(self.tasks.get(t).status in TASK.terminal for t in task_ids), seconds)
         return [self.tasks.get(task_id) for task_id in task_ids]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
+import pytest
 import sqlalchemy as sa
 
 from proctor.agents.driver import AttemptEnd, AttemptRequest, Delegation, Failure, Outcome
+from proctor.engine import executor
 from proctor.engine.tasks import NewTask
 from proctor.protocol.states import TaskState
-from proctor.store.tables import events, task_history, task_queue
+from proctor.store.tables import events, executors, task_history, task_queue
 from proctor.testing.instant import InstantDriver, InstantRun
 from tests.engine.conftest import House
+from tests.support.rows import rows_of
 
 
 async def test_a_task_runs_to_its_end_and_leaves_history(house: House) -> None:
@@ -73,28 +76,35 @@ async def test_a_retryable_failure_is_tried_again_until_the_cap(house: House) ->
     assert len(house.tasks.show(ended.task_id).history) == 2
 
 
-async def test_a_row_put_in_by_sql_is_adopted_within_two_seconds(house: House) -> None:
-    """Seed 000: a row with status 'assigned' is enough."""
+async def test_a_row_put_in_by_sql_is_adopted_within_two_seconds(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seed 000: a row with status 'assigned' is enough; nobody is woken, the next look finds it."""
+    assert executor.LOOK_SECONDS <= 1.0
+    monkeypatch.setattr(executor, "FULL_SECONDS", 3600.0)
     async with house.running():
-        await asyncio.sleep(0.3)
+        await house.until(lambda: bool(rows_of(house.database, sa.select(executors))))
         with house.database.write() as connection:
             connection.execute(
                 task_queue.insert().values(
                     task_id="by-sql", description="x", status="assigned", assigned_to_agent="instant"
                 )
             )
-        await house.until(lambda: house.tasks.get("by-sql").status is TaskState.COMPLETED, seconds=2.0)
+        await house.until(lambda: house.tasks.get("by-sql").status is TaskState.COMPLETED)
     assert house.tasks.get("by-sql").attempt == 1
 
 
 async def test_an_agent_runs_no_more_at_once_than_it_may(house: House) -> None:
     """Per-agent concurrency holds under a burst."""
-    now, most = 0, 0
+    now, most, full = 0, 0, asyncio.Event()
 
     async def count(request: AttemptRequest, run: InstantRun) -> AttemptEnd:
         nonlocal now, most
         now += 1
         most = max(most, now)
+        if now == 3:
+            full.set()
+        await asyncio.wait_for(full.wait(), 60)
         await asyncio.sleep(0.02)
         now -= 1
         return AttemptEnd(Outcome.SUCCEEDED, "done", simulated=True)
@@ -134,11 +144,11 @@ async def test_a_running_task_is_cancelled_and_unwinds(house: House) -> None:
         return AttemptEnd(Outcome.SUCCEEDED, "never", simulated=True)
 
     house.drivers["instant"] = InstantDriver(hang)
-    async with house.running() as executor:
+    async with house.running() as running:
         task = house.tasks.add(NewTask("hang", agent="instant"))
         await house.until(lambda: house.tasks.get(task.task_id).status is TaskState.IN_PROGRESS)
         house.tasks.cancel(task.task_id, by="test")
-        executor.wake()
+        running.wake()
         (ended,) = await house.ended(task.task_id)
     assert ended.status is TaskState.CANCELLED
     assert house.tasks.show(task.task_id).attempts[0]["outcome"] == "cancelled"

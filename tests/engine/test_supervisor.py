@@ -154,7 +154,7 @@ async def test_an_engine_database_that_vanishes_is_made_anew(house: House, paths
         await house.until(lambda: made._executor is not first)
         more = house.tasks.add_many([NewTask(str(n), agent="instant") for n in range(5)])
         made.wake()
-        done = await house.ended(*more, seconds=40)
+        done = await house.ended(*more)
     assert {task.status for task in done} == {TaskState.COMPLETED}
 
 
