@@ -22,6 +22,8 @@ from tests.sandbox.conftest import SRC
 from tests.sandbox.programs import CHAIN, DAEMONS, STUBBORN
 
 Sh = Callable[..., Any]
+# On a busy machine a program may not have begun when its time is over: then it gets more of it.
+PATIENCE = (0.5, 3.0, 15.0)
 
 
 def tagged(tag: str) -> list[int]:
@@ -65,7 +67,10 @@ async def test_a_chain_of_forks_is_caught(py: Sh, level: Level, tag: str) -> Non
 
 async def test_a_timeout_ends_the_tree(py: Sh, level: Level, tag: str) -> None:
     """What ignores TERM is killed after the grace."""
-    result = await py(f"tag = {tag!r}{STUBBORN}", level, limits={"seconds": 0.5, "grace": 0.3})
+    for seconds in PATIENCE:
+        result = await py(f"tag = {tag!r}{STUBBORN}", level, limits={"seconds": seconds, "grace": 0.3})
+        if "ready" in result.stdout.text:
+            break
     assert (result.timed_out, result.killed_for, result.exit_code) == (True, "timeout", 137)
     assert tagged(tag) == []
 
@@ -73,7 +78,10 @@ async def test_a_timeout_ends_the_tree(py: Sh, level: Level, tag: str) -> None:
 async def test_term_lets_a_command_tidy_up(sh: Sh, level: Level) -> None:
     """At its time-out a command hears TERM, also inside the namespace, and its last words are kept."""
     command = "trap 'echo tidy; exit 3' TERM; echo ready; while :; do sleep 0.05; done"
-    result = await sh(command, level, limits={"seconds": 0.5})
+    for seconds in PATIENCE:
+        result = await sh(command, level, limits={"seconds": seconds})
+        if result.stdout.text:
+            break
     assert result.stdout.text == "ready\ntidy\n"
     assert result.timed_out
 
@@ -171,7 +179,7 @@ def test_the_tree_dies_when_its_owner_is_killed(place: Path, level: Level, tag: 
     assert list((place / "tmp").iterdir()) == []
 
 
-def _eventually(true: Callable[[], bool], seconds: float = 15.0) -> bool:
+def _eventually(true: Callable[[], bool], seconds: float = 60.0) -> bool:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if true():

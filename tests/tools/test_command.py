@@ -26,6 +26,9 @@ from tests.support.requirements import require
 from tests.support.rows import insert, rows_of
 from tests.tools.conftest import AGENT, Desk, MakeDesk
 
+# A command that ends when the test has made the file `go`; by itself after a minute.
+HELD = "n=0; while [ ! -e go ] && [ $n -lt 1200 ]; do sleep 0.05; n=$((n+1)); done"
+
 
 def living(mark: str) -> list[int]:
     """Processes whose command line holds a mark, by a new scan."""
@@ -44,6 +47,18 @@ def living(mark: str) -> list[int]:
 def nap() -> str:
     """A number of seconds to sleep that no other process on this machine sleeps."""
     return f"471.{secrets.randbelow(10**9):09}"
+
+
+@pytest.mark.parametrize("name", ["proctor.toml", "proctor.local.toml"])
+async def test_no_program_of_an_agent_loosens_its_own_rules(desk: Desk, name: str) -> None:
+    """A script that policy lets run cannot write the file that decides what the next call may do; a person's can."""
+    before = (desk.root / name).read_text() if (desk.root / name).exists() else None
+    script = f"open('{name}', 'w').write('[policy]\\nallow = [\"git push\"]\\n')\n"
+    (desk.root / "setup.py").write_text(script)
+    await desk.result("execute_command", actor=AGENT, command="python3 setup.py")
+    assert ((desk.root / name).read_text() if (desk.root / name).exists() else None) == before
+    await desk.call("execute_command", command="python3 setup.py")
+    assert "git push" in (desk.root / name).read_text()
 
 
 async def test_command_gives_the_words_of_both_dialects(desk: Desk) -> None:
@@ -117,15 +132,20 @@ async def test_bug_6_one_slow_command_blocks_nobody(desk: Desk) -> None:
             turns += 1
             await asyncio.sleep(0.01)
 
-    async with asyncio.TaskGroup() as group:
+    async with asyncio.timeout(100), asyncio.TaskGroup() as group:
         ticker = group.create_task(turning())
-        slow = group.create_task(desk.call("execute_command", command="sleep 1"))
+        slow = group.create_task(desk.call("execute_command", command=f"touch begun; {HELD}"))
+        while not (desk.root / "begun").exists():  # noqa: ASYNC110 - a file has no event
+            await asyncio.sleep(0.01)
+        before = turns
         quick = await desk.call("execute_command", command="echo quick")
+        while turns < before + 20:  # noqa: ASYNC110 - the loop itself is what is looked at
+            await asyncio.sleep(0)
         assert not slow.done()
+        (desk.root / "go").touch()
         await slow
         ticker.cancel()
     assert quick["stdout"] == "quick\n"
-    assert turns > 20
 
 
 async def test_bug_7_output_is_bounded_and_says_so(desk: Desk) -> None:
@@ -141,8 +161,12 @@ async def test_bug_7_output_is_bounded_and_says_so(desk: Desk) -> None:
 async def test_cancel_ends_the_command(desk: Desk, nap: str) -> None:
     """The caller's wish is passed on and the result says so."""
     cancel = asyncio.Event()
-    asyncio.get_running_loop().call_later(0.3, cancel.set)
-    got = await desk.call("execute_command", command=f"sleep {nap}", cancel=cancel)
+
+    def hear(what: str, _share: float | None) -> None:
+        if what:
+            cancel.set()
+
+    got = await desk.call("execute_command", command=f"echo up; sleep {nap}", cancel=cancel, progress=hear)
     assert got["killed_for"] == "cancelled"
     assert living(nap) == []
 
@@ -150,11 +174,13 @@ async def test_cancel_ends_the_command(desk: Desk, nap: str) -> None:
 async def test_output_is_reported_while_it_comes(desk: Desk) -> None:
     """Progress tells the last line."""
     told: list[str] = []
-    await desk.call(
-        "execute_command",
-        command="echo one; sleep 0.2; echo two",
-        progress=lambda what, _share: told.append(what),
-    )
+
+    def hear(what: str, _share: float | None) -> None:
+        told.append(what)
+        if what:
+            (desk.root / "go").touch()
+
+    await desk.call("execute_command", command=f"echo one; {HELD}; echo two", progress=hear)
     assert [line for line in told if line] == ["one", "two"]
 
 
@@ -217,7 +243,7 @@ async def test_agents_command_with_a_new_host_asks(desk: Desk) -> None:
         await desk.call("execute_command", actor=AGENT, command="pytest -q", hosts=["http://good.test/"])
 
 
-async def until(desk: Desk, job_id: str, seconds: float = 20.0) -> dict[str, Any]:
+async def until(desk: Desk, job_id: str, seconds: float = 60.0) -> dict[str, Any]:
     """Wait for a background command's end."""
     deadline = time.monotonic() + seconds
     while (got := await desk.call("command_status", job_id=job_id, wait_seconds=5))["running"]:
@@ -228,12 +254,11 @@ async def until(desk: Desk, job_id: str, seconds: float = 20.0) -> dict[str, Any
 async def test_background_command_has_an_id_progress_and_an_end(each_desk: Desk) -> None:
     """Started at once, looked at while it runs, ended with its output; row and trace agree."""
     desk = each_desk
-    began = time.monotonic()
-    job = await desk.call("start_command", command="echo begun; sleep 1.5; echo over; exit 4")
-    assert time.monotonic() - began < 1.5
+    job = await desk.call("start_command", command=f"echo begun; {HELD}; echo over; exit 4")
     assert (job["state"], job["running"], job["exit_code"]) == ("running", True, None)
     early = await desk.call("command_status", job_id=job["job_id"])
     assert early["running"] is True
+    (desk.root / "go").touch()
     done = await until(desk, job["job_id"])
     assert (done["state"], done["exit_code"], done["success"]) == ("failed", 4, False)
     assert (done["stdout"], done["progress"]) == ("begun\nover\n", "over")
@@ -324,14 +349,14 @@ async def test_background_command_of_another_process_is_seen_and_stopped(
     desk: Desk, elsewhere: Any, nap: str
 ) -> None:
     """Status and stop work across processes, by row and trace alone."""
-    _child, job_id = elsewhere(f"echo hello; sleep {nap}")
+    command = f"echo hello; touch begun; sleep {nap}"
+    _child, job_id = elsewhere(command)
     assert (await desk.call("command_status", job_id=job_id))["state"] == "running"
+    async with asyncio.timeout(60):
+        while not (desk.root / "begun").exists():  # noqa: ASYNC110 - a file has no event
+            await asyncio.sleep(0.02)
     done = await desk.call("stop_command", job_id=job_id)
-    assert (done["state"], done["stdout"], done["command"]) == (
-        "stopped",
-        "hello\n",
-        f"echo hello; sleep {nap}",
-    )
+    assert (done["state"], done["stdout"], done["command"]) == ("stopped", "hello\n", command)
     assert living(nap) == []
 
 
@@ -346,11 +371,9 @@ async def test_background_command_of_a_killed_process_is_interrupted_and_gone(
     child.wait(10)
     got = await desk.call("command_status", job_id=job_id)
     assert (got["state"], got["running"], got["success"]) == ("interrupted", False, False)
-    for _ in range(100):
-        await asyncio.sleep(0.1)
-        if not living(nap):
-            break
-    assert living(nap) == []
+    async with asyncio.timeout(60):
+        while living(nap):  # noqa: ASYNC110 - processes have no event
+            await asyncio.sleep(0.1)
 
 
 async def test_agent_sees_only_commands_of_its_own_workspace(desk: Desk, tmp_path: Path) -> None:

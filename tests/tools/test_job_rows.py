@@ -22,7 +22,7 @@ from proctor.tools.job_rows import close_dead_jobs, prune_jobs
 from proctor.tools.models import now
 from tests.support.rows import insert, rows_of
 from tests.tools.conftest import Desk, MakeDesk
-from tests.tools.test_command import until
+from tests.tools.test_command import HELD, until
 
 AGENT = Actor(ActorKind.AGENT, "ada")
 
@@ -72,11 +72,12 @@ async def test_a_background_command_gets_no_more_time_than_is_left(
 async def test_an_overrun_by_a_background_command_is_told(each_desk: Desk) -> None:
     """Whoever is past the limit by what a command really used reads so in the trace."""
     desk = each_desk
-    await desk.call("start_command", command="sleep 0.8")
+    await desk.call("start_command", command=f"sleep 0.8; {HELD}")
     with desk.database.write() as connection:
         connection.execute(budget_nodes.update().where(budget_nodes.c.bucket == "").values(limit_millis=700))
+    (desk.root / "go").touch()
     ended = sa.select(command_jobs).where(command_jobs.c.ended_at.is_not(None))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         # A call of ours would write the limits of the settings again, so the row is looked at.
         while not rows_of(desk.database, ended):  # noqa: ASYNC110 - another thread writes it
             await asyncio.sleep(0.1)

@@ -46,13 +46,16 @@ def test_a_second_time_begins_anew(sqlite_database: Database) -> None:
 @pytest.mark.postgres
 def test_a_lost_listener_comes_back(postgres_database: Database) -> None:
     """When the server ends the listening connection, the cursor still gets what is written afterwards."""
+    end = (
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND application_name = 'proctor-trace-watch'"
+    )
+    ended, until = 0, time.monotonic() + 60
     with Cursor(postgres_database) as cursor:
-        assert cursor.read(0.2) == []
-        with postgres_database.write() as connection:
-            ended = connection.exec_driver_sql(
-                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND application_name = 'proctor-trace-watch'"
-            ).scalar()
+        while not ended and time.monotonic() < until:  # it may not listen yet
+            assert cursor.read(0.2) == []
+            with postgres_database.write() as connection:
+                ended = connection.exec_driver_sql(end).scalar_one()
         put(postgres_database, [draft()])
         assert [event.seq for event in cursor.read(20)] == [1]
     assert ended == 1
