@@ -57,6 +57,14 @@ def test_git_and_state_are_not_written() -> None:
     assert effect("/state/token") == effect("/repo/.state/x") == effect(".state", write=True) == "deny"
 
 
+@pytest.mark.parametrize("path", ["proctor.toml", "proctor.local.toml", "sub/PROCTOR.local.toml"])
+def test_what_decides_over_agents_is_asked_before_it_is_written(path: str) -> None:
+    """Rules, profile and limits come from these files: who may write them freely allows himself anything."""
+    assert effect(path) == "allow"
+    assert effect(path, write=True) == "ask"
+    assert effect(path, write=True, profile="unattended") == "deny"
+
+
 @pytest.mark.parametrize("path", ["", "a\0b", "a\nb", "\u202ea", "~/x", "~root/x"])
 def test_unclear_paths_are_denied(path: str) -> None:
     """Empty paths, control characters and `~` are denied."""

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from proctor.config import LOCAL_FILE, SHARED_FILE
 from proctor.gate.context import Context
 from proctor.protocol.errors import NotFoundError, RefusedError
+from proctor.protocol.events import ActorKind
 from proctor.protocol.tools import Reaches, Runs, Touch
 from proctor.sandbox.environment import allowed_environment, shell_argv
 from proctor.sandbox.paths import language_homes, secret_paths, within
@@ -62,12 +64,20 @@ def command_spec(context: Context, command: str, cwd: str, shell: Shell, seconds
         writable=(root,),
         readable=(*language_homes(home), *_programs(env["PATH"]), *_git_places(Path(root))),
         hidden=hidden,
+        protected=_own_settings(context, root),
         network=context.confined.network,
         hosts=context.confined.hosts,
         hosts_optional=context.confined.hosts_optional,
         level_required=context.confined.level_required,
         limits=Limits(seconds=seconds),
     )
+
+
+def _own_settings(context: Context, root: str) -> tuple[str, ...]:
+    """What decides over an agent's calls is not an agent's to write, by whatever program; a person's it is."""
+    if context.call.actor.kind is ActorKind.HUMAN:
+        return ()
+    return tuple(f"{root}/{name}" for name in (SHARED_FILE, LOCAL_FILE))
 
 
 def working_directory(root: Path, cwd: str) -> str:

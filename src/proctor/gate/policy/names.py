@@ -11,7 +11,7 @@ from typing import Final
 
 from proctor.gate.policy.lists import listed
 
-__all__ = ["is_git_internal", "is_secret", "is_steering"]
+__all__ = ["is_git_internal", "is_own_settings", "is_secret", "is_steering"]
 
 _SECRET_NAMES: Final = listed(
     ".env .envrc .netrc _netrc .npmrc .pypirc .yarnrc .git-credentials .pgpass .my.cnf .htpasswd "
@@ -33,6 +33,13 @@ _STEERING: Final = listed(
     ".bashrc .bash_profile .bash_login .bash_logout .profile .zshrc .zshenv .zprofile .zlogin .inputrc "
     ".vimrc .tmux.conf .gitconfig .config .local crontab .gitmodules .pythonrc .pdbrc .gdbinit"
 )
+
+_OWN_SETTINGS: Final = listed("proctor.toml proctor.local.toml")
+
+
+def is_own_settings(path: str) -> bool:
+    """Whether the file decides what Proctor itself allows: rules, profile, limits."""
+    return path.lower().rsplit("/", 1)[-1] in _OWN_SETTINGS
 
 
 def is_secret(path: str) -> bool:

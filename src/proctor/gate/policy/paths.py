@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from proctor.gate.policy.decision import Decision, Effect, Finding
-from proctor.gate.policy.names import is_git_internal, is_secret, is_steering
+from proctor.gate.policy.names import is_git_internal, is_own_settings, is_secret, is_steering
 from proctor.gate.policy.posture import Posture, posture_of
 
 __all__ = ["judge_path", "place_finding"]
@@ -98,6 +98,8 @@ def _named(path: str, *, write: bool) -> Finding | None:
         return Finding(Effect.ASK, "path.secret", "the name says that the file holds secrets")
     if is_git_internal(path) and posixpath.basename(path) in {"config", "credentials"}:
         return Finding(Effect.ASK, "path.secret", "git's settings may hold credentials")
+    if write and is_own_settings(path):
+        return Finding(Effect.ASK, "path.settings", "the file decides what Proctor itself allows")
     if write and is_steering(path):
         return Finding(Effect.ASK, "path.steering", "the file decides what later shells and tools run")
     return None
