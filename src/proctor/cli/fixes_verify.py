@@ -197,7 +197,7 @@ def run(ctx: click.Context, file: str, agent: str | None, wait: int, as_json: bo
             from proctor.agents.roster import Roster
 
             agent = Roster(app.settings.agents).get(agent).name
-        job = FixRun(app.tasks, app.database, place, app.settings.workspace or place.parent)
+        job = FixRun(app.tasks, app.database, app.writer, place, app.settings.workspace or place.parent)
         tasks = job.add(agent)
         ensure(app.settings)
         done: list[dict[str, Any]] = []
