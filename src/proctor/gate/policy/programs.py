@@ -43,6 +43,7 @@ _TAR_OPTIONS: Final = re.compile(
     r"--(?:exclude|strip-components)=[\w./*-]+|--(?:create|extract|list|gzip|verbose|zstd|xz|file)"
 )
 _MAKE_OPTION: Final = re.compile(r"-[A-Za-z]*[fCEI]|--(?:fi|ma|ev|dir|incl)")
+_SYSTEM: Final = ("/usr/", "/bin/", "/sbin/", "/lib", "/opt/", "/etc/")
 _DURATION: Final = re.compile(r"\d{1,4}(?:\.\d+)?s?")
 
 Words = Sequence[Word]
@@ -156,6 +157,19 @@ def _make(words: Words) -> Finding | None:
     return None
 
 
+def _compiler(words: Words) -> Finding | None:
+    """What it makes is written; a response file may hold any option."""
+    texts = [word.text or "" for word in words[1:]]
+    for text, after in zip(texts, [*texts[1:], ""], strict=True):
+        if text.startswith("@"):
+            return _ask("compiler.options", "the options are read from a file")
+        # Reading the system's directories is allowed, so that only an option tells that one is written.
+        named = text in {"-o", "--out-dir", "-d"} and after.startswith(_SYSTEM)
+        if named or (text.startswith("-o") and text[2:3] in {"/", "~"}):
+            return _ask("compiler.output", "a path outside the workspace would be written")
+    return None
+
+
 def _git(words: Words) -> Finding | None:
     """A checkout of files looks like a checkout of a branch, and discards work."""
     texts = [word.text or "" for word in words[1:]]
@@ -186,6 +200,7 @@ _CHECKS: Final[dict[str, Callable[[Words], Finding | None]]] = {
     "sleep": _sleep,
     "ln": _link,
     "make": _make,
+    **dict.fromkeys(listed("gcc g++ clang clang++ cc c++ rustc javac ld as"), _compiler),
     "git": _git,
     "uniq": _two_files,
     "xxd": _two_files,
