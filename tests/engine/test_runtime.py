@@ -14,6 +14,7 @@ from dbos._core import execute_dequeued_workflow
 from proctor.engine import runtime as module
 from proctor.engine.runtime import APPLICATION_VERSION, Job, engine_database
 from proctor.engine.tasks import NewTask
+from proctor.protocol.errors import UnavailableError
 from proctor.protocol.states import TaskState
 from tests.engine.conftest import House
 
@@ -115,6 +116,17 @@ async def test_an_unusable_engine_database_is_put_aside(house: House, damage: st
         (ended,) = await house.ended(task.task_id)
     assert ended.status is TaskState.COMPLETED
     assert path.with_name("engine.db.broken").exists() is (damage != "empty")
+
+
+def test_another_process_that_prepares_the_tables_for_ever_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop stands still meanwhile, so the wait has an end."""
+    monkeypatch.setattr(module, "LAUNCH_SECONDS", 0.1)
+    engine = engine_database(f"sqlite:///{tmp_path}/engine.db")
+    with module._alone(engine), pytest.raises(UnavailableError), module._alone(engine):
+        pass
+    engine.dispose()
 
 
 def test_the_sqlite_engine_is_wal_normal_and_knows_old_libraries(tmp_path: Path) -> None:

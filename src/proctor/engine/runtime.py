@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import sqlite3
 import time
 import weakref
@@ -29,6 +28,7 @@ from loguru import logger
 
 from proctor.protocol.errors import UnavailableError
 from proctor.store.database import IDLE_SECONDS
+from proctor.workspace.locks import file_lock
 
 __all__ = ["APPLICATION_VERSION", "QUEUE", "Job", "Known", "Runtime", "engine_database"]
 
@@ -117,8 +117,7 @@ def engine_database(url: str, *, pool_size: int = 20) -> sa.Engine:
 def _alone(engine: sa.Engine) -> Iterator[None]:
     """Keep two processes from creating DBOS's tables at once: it does not expect company at its first launch."""
     if engine.dialect.name == "sqlite":
-        with Path(f"{engine.url.database}.lock").open("w") as guard:
-            fcntl.flock(guard, fcntl.LOCK_EX)
+        with file_lock(Path(f"{engine.url.database}.lock"), exclusive=True, wait_seconds=LAUNCH_SECONDS):
             yield
         return
     # DBOS builds indexes concurrently, which waits for every open transaction: neither an idle one of ours nor a
@@ -338,11 +337,6 @@ class Runtime:
         """Put back what this executor claimed and never began, for example because the database went away."""
         DBOS.resume_workflows(sorted(workflow_ids), queue_name=QUEUE)
         self._dequeue()
-
-    def cancel(self, jobs: Iterable[Job]) -> None:
-        """Take attempts out of the queue that nobody has begun."""
-        for job in jobs:
-            DBOS.cancel_workflow(job.workflow_id)
 
     def forget(self, *, before_ms: int, keep: int, batch: int = 500) -> int:
         """Delete ended workflows older than a moment, keeping the newest; our own rows stay."""

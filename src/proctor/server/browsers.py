@@ -8,7 +8,6 @@ changes anything needs the page's key too, which browsers keep per address and p
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import hmac
 import json
@@ -22,6 +21,7 @@ from typing import Any, Final
 
 from proctor.gate.humans import load_token
 from proctor.protocol.errors import RefusedError
+from proctor.workspace.locks import file_lock
 
 __all__ = ["COOKIE", "LINK_SECONDS", "SESSION_SECONDS", "Browsers", "Login", "Session"]
 
@@ -129,18 +129,13 @@ class Browsers:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[dict[str, list[dict[str, Any]]]]:
         """Change the file as a whole, one process at a time; what has expired leaves on the way."""
-        self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(self._file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with file_lock(self._file.with_suffix(".lock"), exclusive=True):
             kept = {
                 name: [one for one in rows if one["expires"] > _now()]
                 for name, rows in _read(self._file).items()
             }
             yield kept
             _write(self._file, kept)
-        finally:
-            os.close(lock)
 
 
 def _hash(secret: str) -> str:
