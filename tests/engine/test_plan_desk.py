@@ -16,9 +16,11 @@ from proctor.engine.controls import set_paused
 from proctor.engine.liveness import open_lease
 from proctor.engine.plan_desk import PlanDesk
 from proctor.engine.plan_rows import PlanRow
+from proctor.gate.holder import this_process
 from proctor.protocol.plans import Plan, PlanStep
 from proctor.protocol.states import PlanState
 from proctor.store.database import Database
+from proctor.store.tables import plans
 from tests.engine.plan_world import PlanWorld, step
 
 
@@ -177,3 +179,43 @@ async def test_plans_of_a_process_are_left_to_it(world: PlanWorld) -> None:
         await asyncio.sleep(0.3)
         assert not await asyncio.to_thread(desk.waits)
     assert world.ran.names == []
+
+
+async def test_plan_of_a_process_that_a_person_resumes_is_the_supervisors(world: PlanWorld) -> None:
+    """Whoever parked it has left: `proctor plan resume`, or the same plan handed in, brings it to its end."""
+    plan = Plan(goal="g", steps=(step("act"),), profile="enterprise")
+    parked = await world.again(plan)
+    assert parked.approval_id is not None
+    world.answer(parked.approval_id)
+    row = await asyncio.to_thread(world.plans.resume, plan.plan_id, by="ada")
+    async with _working(world):
+        done = await _until(world, row, _ended)
+    assert done.stage is PlanState.COMPLETED
+    assert world.ran.names == ["act"]
+
+
+def _held_by(world: PlanWorld, row: PlanRow, owner: str) -> None:
+    with world.database.write() as connection:
+        mine = plans.c.plan_id == row.plan_id
+        connection.execute(plans.update().where(mine).values(owner=owner, stage="executing"))
+
+
+async def test_desk_takes_a_plan_from_a_process_only_when_that_is_gone(world: PlanWorld) -> None:
+    """A living process keeps what it runs; of a dead one nothing is left behind."""
+    row = _submit(world, step("look"))
+    _held_by(world, row, f"{this_process()}|run_1")
+    async with _working(world):
+        await asyncio.sleep(0.3)
+        assert world.ran.names == []
+        _held_by(
+            world, row, f"{this_process().rpartition('|')[0]}|1|run_1"
+        )  # the same pid, begun at another time
+        await _until(world, row, _ended)
+    assert world.ran.names == ["look"]
+
+
+async def test_plan_whose_process_is_gone_is_cancelled_at_once(world: PlanWorld) -> None:
+    """Nobody is left to ask."""
+    row = _submit(world, step("look"))
+    _held_by(world, row, f"{this_process().rpartition('|')[0]}|1|run_1")
+    assert world.plans.cancel(row.plan_id, by="ada").stage is PlanState.CANCELLED

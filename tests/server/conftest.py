@@ -21,6 +21,8 @@ from websockets.sync.client import ClientConnection, connect
 
 from proctor.app import App
 from proctor.config import load_settings
+from proctor.engine.liveness import open_lease
+from proctor.engine.plan_desk import PlanDesk
 from proctor.gate.humans import load_token
 from proctor.server.app import create_app, make_front
 from proctor.server.auth import Access
@@ -119,12 +121,26 @@ def served(place: Path, *, database_url: str = "", **settings: Any) -> Iterator[
     paths = app.settings.paths
     browsers = Browsers(paths.browsers_file, paths.token_file)
     access = Access(paths.token_file, ports=ports, browsers=browsers, **settings)
-    front = make_front(app, access, wake=lambda: woken.append(time.monotonic()))
+    lease = open_lease(app.database, paths.state_dir / "executors", kind="test")
+    desk = PlanDesk(app.plans, lease)
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    def wake() -> None:
+        woken.append(time.monotonic())
+        loops[0].call_soon_threadsafe(desk.wake)
+
+    front = make_front(app, access, wake=wake)
     doors = [
         uvicorn.Server(_config(create_app(app, front), "on")),
         uvicorn.Server(_config(Doorkeeper(WebSocketDoor(front), access, front.holder_of), "off")),
     ]
-    thread = threading.Thread(target=lambda: asyncio.run(_run(doors, [http, ws])), daemon=True)
+    lease.take()
+
+    async def run() -> None:
+        loops.append(asyncio.get_running_loop())
+        await _run(doors, [http, ws], desk)
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
     thread.start()
     _until(lambda: all(door.started for door in doors) or not thread.is_alive())
     addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in (http, ws)]
@@ -134,13 +150,18 @@ def served(place: Path, *, database_url: str = "", **settings: Any) -> Iterator[
         for door in doors:
             door.should_exit = True
         thread.join(30)
+        lease.release()
         app.close()
 
 
-async def _run(doors: list[uvicorn.Server], sockets: list[socket.socket]) -> None:
+async def _run(doors: list[uvicorn.Server], sockets: list[socket.socket], desk: PlanDesk) -> None:
+    """Serve, with the desk of an executor that runs plans beside it."""
     async with asyncio.TaskGroup() as group:
-        for door, listener in zip(doors, sockets, strict=True):
-            group.create_task(door.serve(sockets=[listener]))
+        group.create_task(desk.run())
+        async with asyncio.TaskGroup() as serving:
+            for door, listener in zip(doors, sockets, strict=True):
+                serving.create_task(door.serve(sockets=[listener]))
+        desk.stop()
 
 
 def _config(app: Any, lifespan: Any) -> uvicorn.Config:

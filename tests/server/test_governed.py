@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import httpx
 import pytest
 
 from proctor.protocol.ids import new_id
+from proctor.server import plans_api
 from tests.server.conftest import Door
 
 
@@ -54,6 +56,40 @@ def test_execute_parks_until_the_human_answers_and_then_goes_on(door: Door) -> N
     assert (door.workspace / "made").read_text() == "x"
     result = again.json()["result"]
     assert (result["approvals_required"], result["approvals_received"]) == (1, 1)
+
+
+def _ended(door: Door, place: str) -> dict[str, Any]:
+    """The plan at this place, once it has ended."""
+    deadline = time.monotonic() + 60
+    while True:
+        found: dict[str, Any] = door.get(place).json()
+        if found["stage"] in {"completed", "failed", "cancelled"}:
+            return found
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_answer_alone_brings_a_parked_plan_to_its_end(door: Door) -> None:
+    """Who was told 202 and looks at the location sees it end; nobody has to send the plan again."""
+    write = {"tool": "write_file", "input": {"path": "alone", "content": "x"}}
+    first = door.post("/api/agents/execute", _plan(write))
+    question = door.get(first.headers["Location"]).json()["approval_id"]
+    door.post("/api/agents/approve", {"approval_id": question, "approved": True})
+    assert _ended(door, first.headers["Location"])["success"]
+    assert (door.workspace / "alone").read_text() == "x"
+
+
+def test_plan_waits_while_work_is_paused(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause lets nothing new begin, whichever door it comes by; the plan is kept and begins afterwards."""
+    monkeypatch.setattr(plans_api, "BEGIN_SECONDS", 0.3)
+    door.post("/api/controls/pause")
+    try:
+        answer = door.post("/api/agents/execute", _plan(READ, profile="technical"))
+    finally:
+        door.post("/api/controls/resume")
+    assert (answer.status_code, answer.json()["status"]) == (202, "partial")
+    assert "paused" in answer.json()["error"]
+    assert _ended(door, answer.headers["Location"])["success"]
 
 
 def test_execute_stops_on_its_own_budget(door: Door) -> None:

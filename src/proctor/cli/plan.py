@@ -192,7 +192,7 @@ def _watch(app: App, row: PlanRow, after: int, *, quiet: bool) -> None:
                 _print_event(event)
         if not events and standing.completed_at is not None:
             return
-        if not events and _stuck(app, standing):
+        if not events and app.plans.stuck(standing):
             if quiet or not answer_here(app, standing.waiting_for or ""):
                 return
             continue
@@ -201,16 +201,6 @@ def _watch(app: App, row: PlanRow, after: int, *, quiet: bool) -> None:
             looked = time.monotonic()
         if not events:
             time.sleep(LOOK_SECONDS)
-
-
-def _stuck(app: App, row: PlanRow) -> bool:
-    """Whether it waits for an answer that nobody has given yet."""
-    from proctor.gate.approvals import Waiter
-    from proctor.protocol.ports import SystemClock
-
-    if row.waiting_for is None or row.owner is not None:
-        return False
-    return Waiter(app.database, SystemClock()).status(row.waiting_for) in {"pending", "timeout"}
 
 
 def _print_event(event: Any) -> None:

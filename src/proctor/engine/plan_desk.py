@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from proctor.engine.desk import Desk
 from proctor.engine.liveness import Lease
 from proctor.engine.plan_run import Waits
-from proctor.engine.plans import SUPERVISOR, Plans
+from proctor.engine.plans import SUPERVISOR, Plans, process_is_gone
 from proctor.protocol.states import PLAN, PlanState
 from proctor.store.tables import approvals, controls, plans
 
@@ -73,9 +73,16 @@ class PlanDesk(Desk):
         with self._plans.database.read() as connection:
             rows = connection.execute(query.order_by(plans.c.created_at).limit(BATCH)).all()
         held = {row.owner for row in rows if row.owner is not None and row.owner != self._lease.executor_id}
-        dead = self._lease.dead(held) if held else set()
+        dead = self._dead(held)
         ours = [row.plan_id for row in rows if row.owner not in held or row.owner in dead]
         return [plan_id for plan_id in ours if plan_id not in self.running][:room]
+
+    def _dead(self, owners: set[str]) -> set[str]:
+        """Owners that run nothing any more: executors by their lease, other processes by their own name."""
+        processes = {owner for owner in owners if "|" in owner}
+        executors = owners - processes
+        gone = {owner for owner in processes if process_is_gone(owner)}
+        return gone | (self._lease.dead(executors) if executors else set())
 
     async def _cancel_requested(self) -> None:
         mine = list(self.running)
@@ -104,7 +111,7 @@ class PlanDesk(Desk):
         """Claim the plan and run it to its end or its next question."""
         me = str(self._lease.executor_id)
         waits = Waits(cancel=self.running[name].cancel, stop=self._stop)
-        row = await self._plans.claim(name, me, is_dead=lambda owner: owner in self._lease.dead({owner}))
+        row = await self._plans.claim(name, me, is_dead=lambda owner: owner in self._dead({owner}))
         if row is not None:
             await self._plans.run(row, me, waits=waits)
 

@@ -24,6 +24,7 @@ from proctor.protocol.states import PLAN, PlanState
 from proctor.store.tables import approvals, plan_steps, plans
 
 __all__ = [
+    "SUPERVISOR",
     "Decided",
     "PlanConflictError",
     "PlanRow",
@@ -35,6 +36,7 @@ __all__ = [
     "find_same",
     "give_back",
     "insert_plan",
+    "leave_to_supervisor",
     "load",
     "next_try",
     "park",
@@ -42,6 +44,7 @@ __all__ = [
     "reopen",
 ]
 
+SUPERVISOR: Final = "supervisor"
 MAX_TEXT: Final = 4000
 MOST_ALIKE: Final = 1000
 ENDINGS: Final = {
@@ -204,7 +207,9 @@ def insert_plan(
     if found is not None:
         if found["content_hash"] != digest:
             raise PlanConflictError(plan_id=plan.plan_id)
-        return PlanRow.of(found), []
+        if runner == SUPERVISOR:
+            leave_to_supervisor(connection, plan.plan_id)
+        return load(connection, plan.plan_id)[0], []
     values = {
         "plan_id": plan.plan_id,
         "goal": plan.goal,
@@ -228,6 +233,11 @@ def insert_plan(
         connection.execute(plan_steps.insert(), rows)
     row, _ = load(connection, plan.plan_id)
     return row, [_created(row, plan, unregistered)]
+
+
+def leave_to_supervisor(connection: sa.Connection, plan_id: str) -> None:
+    """Let the supervisor go on with a plan once nobody else holds it."""
+    connection.execute(plans.update().where(plans.c.plan_id == plan_id).values(runner=SUPERVISOR))
 
 
 def _step_values(plan_id: str, index: int, step: PlanStep, unregistered: bool) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from proctor.engine import plan_rows
 from proctor.engine.plan_result import result_of
 from proctor.engine.plan_rows import PlanRow
 from proctor.engine.plan_run import Doors, PlanRun, Waits
+from proctor.gate.approvals import Waiter
 from proctor.gate.holder import is_gone, this_process
 from proctor.gate.limits import tighter
 from proctor.gate.profiles import find_profile, limits_of_settings
@@ -36,10 +37,10 @@ from proctor.trace.reader import stream
 from proctor.trace.signals import measure
 from proctor.trace.writer import TraceWriter
 
-__all__ = ["PlanBusyError", "Plans"]
+__all__ = ["PROCESS", "SUPERVISOR", "PlanBusyError", "Plans", "process_is_gone"]
 
 PROCESS: Final = "process"
-SUPERVISOR: Final = "supervisor"
+SUPERVISOR: Final = plan_rows.SUPERVISOR
 MAX_LIST: Final = 1000
 
 
@@ -118,7 +119,7 @@ class Plans:
     ) -> ExecutionResult:
         """Go on with a plan in this process."""
         me = f"{this_process()}|{new_id('run')}"
-        row = await self.claim(plan_id, me, is_dead=_process_is_gone)
+        row = await self.claim(plan_id, me, is_dead=process_is_gone)
         if row is None:
             current, _ = await asyncio.to_thread(self._load, plan_id)
             if current.stage in PLAN.terminal:
@@ -217,14 +218,16 @@ class Plans:
         return measure(stream(self.database, trace_id)).as_dict()
 
     def resume(self, name: str, *, by: str) -> PlanRow:
-        """Let a plan go on: one whose question expired asks anew, a failed one tries again what failed."""
+        """Leave a plan to the supervisor: an expired question is asked anew, what failed is tried again."""
 
         def change(connection: sa.Connection) -> tuple[str, list[Draft]]:
             row, _ = plan_rows.load(connection, plan_rows.find_plan(connection, name))
             if row.stage is PlanState.FAILED:
+                plan_rows.leave_to_supervisor(connection, row.plan_id)
                 return row.plan_id, plan_rows.reopen(connection, row, by=by)
             if row.stage in PLAN.terminal:
                 PLAN.reopen(row.stage)
+            plan_rows.leave_to_supervisor(connection, row.plan_id)
             if row.waiting_for is None or self._open_question(connection, row.waiting_for):
                 return row.plan_id, []
             mine = plans.update().where(plans.c.plan_id == row.plan_id)
@@ -238,6 +241,12 @@ class Plans:
         found = connection.execute(query.where(approvals.c.approval_id == approval_id)).first()
         return found is not None and found.status == "pending" and found.expires_at > self.clock.now()
 
+    def stuck(self, row: PlanRow) -> bool:
+        """Whether it waits for an answer that nobody has given yet."""
+        if row.waiting_for is None or row.owner is not None:
+            return False
+        return Waiter(self.database, self.clock).status(row.waiting_for) in {"pending", "timeout"}
+
     def cancel(self, name: str, *, by: str) -> PlanRow:
         """Cancel at once what nobody runs; ask the runner to stop what runs."""
 
@@ -246,7 +255,7 @@ class Plans:
             if row.stage in PLAN.terminal:
                 return row.plan_id, []
             mine = plans.update().where(plans.c.plan_id == row.plan_id)
-            if row.owner is not None:
+            if row.owner is not None and not process_is_gone(row.owner):
                 connection.execute(mine.values(cancel_requested=True))
                 return row.plan_id, []
             return row.plan_id, _cancel_now(connection, row, by, self.clock.now())
@@ -256,7 +265,7 @@ class Plans:
 
 def _cancel_now(connection: sa.Connection, row: PlanRow, by: str, now: datetime) -> list[Draft]:
     holder = f"cancel:{row.plan_id}"
-    taken, _ = plan_rows.claim(connection, row.plan_id, holder, instead_of=None, now=now)
+    taken, _ = plan_rows.claim(connection, row.plan_id, holder, instead_of=row.owner, now=now)
     if taken is None:
         return []
     details = {"by": by}
@@ -266,8 +275,8 @@ def _cancel_now(connection: sa.Connection, row: PlanRow, by: str, now: datetime)
     return [replace(one, actor=ActorKind.HUMAN, actor_name=by) for one in drafts]
 
 
-def _process_is_gone(owner: str) -> bool:
-    """Whether the process of an owner like ours certainly runs no more; of executors we cannot tell here."""
+def process_is_gone(owner: str) -> bool:
+    """Whether the owner is a process like ours that certainly runs no more; of executors we cannot tell here."""
     return is_gone(owner.rpartition("|")[0])
 
 

@@ -69,6 +69,8 @@ class Front:
         self.traffic = Traffic()
         self.closers: list[Callable[[], None]] = []
         """Further streams to let go when the server ends."""
+        self.closing = False
+        """Whether it ends: who only watches looks away."""
 
     @property
     def workspace(self) -> Path:
@@ -114,6 +116,7 @@ class Front:
 
     def close_streams(self) -> None:
         """Let live streams go, so that the server does not wait for them."""
+        self.closing = True
         self.hub.close()
         for close in self.closers:
             close()

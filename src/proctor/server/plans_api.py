@@ -1,19 +1,20 @@
 """Plans over REST: seed 002's `POST /api/agents/execute`, and how a plan stands in our own words.
 
-A plan runs in this process and its rows are the truth: the same plan again goes on where it stands, repeating nothing. Where
-a person must answer first the answer is 202 with the place to look at.
+A plan is left to whoever executes, and a request only watches it: it goes on when the client leaves, when a person has
+answered and after any death. The same plan again repeats nothing. What has not ended is 202 with the place to look at.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Body, Query
+from fastapi import APIRouter, Body, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from proctor.engine.plan_run import Waits
 from proctor.protocol.errors import UsageError
 from proctor.protocol.ids import new_id
 from proctor.protocol.limits import Limits
@@ -25,6 +26,7 @@ from proctor.protocol.plans import (
     Plan,
     PlanStep,
 )
+from proctor.protocol.states import PLAN
 from proctor.server.answers import REFUSALS, json_response
 from proctor.server.front import HOLD_SECONDS, Front, Place
 from proctor.server.hub import event_json
@@ -32,7 +34,16 @@ from proctor.trace.reader import MAX_PAGE, trace_events
 
 __all__ = ["PlanIn", "router", "status_word"]
 
+WATCH_SECONDS: Final = 3600.0
+BEGIN_SECONDS: Final = 20.0
+"""How long a plan may be nobody's before the answer is that it has not begun."""
+LOOK_SECONDS: Final = 0.25
 _BIG: Final = 2**53
+_NOT_YET: Final = "It has not ended and goes on by itself; `proctor status` tells when work is paused."
+_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
+    **REFUSALS,
+    202: {"description": "It has not ended: a person has to answer first, or nobody runs it yet."},
+}
 
 
 class StepIn(BaseModel):
@@ -87,9 +98,14 @@ def router(front: Front) -> APIRouter:
     routes = APIRouter(prefix="/api", responses=REFUSALS)
 
     @routes.post(
-        "/agents/execute", response_model=None, tags=["compat"], summary="Run a plan, or go on with it"
+        "/agents/execute",
+        response_model=None,
+        responses=_ANSWERS,
+        tags=["compat"],
+        summary="Run a plan, or go on with it",
     )
     async def execute(
+        request: Request,
         said: Annotated[PlanIn, Body()],
         hold: Annotated[
             float, Query(ge=0, le=HOLD_SECONDS, description="Wait so long for each answer.")
@@ -97,10 +113,14 @@ def router(front: Front) -> APIRouter:
         workspace: Place = None,
     ) -> Response:
         plan, context = _plan(said)
-        result = await front.app.plans.execute_plan(
-            plan, context, workspace=front.place(workspace), waits=Waits(hold_s=hold), by=front.user
+        place = front.place(workspace)
+        made = await asyncio.to_thread(
+            lambda: front.app.plans.submit(plan, context, workspace=place, by=front.user)
         )
-        return await _answer(front, result)
+        trouble = "" if made.stage in PLAN.terminal else await front.nudge()
+        if not trouble:
+            await _watch(front, made.plan_id, hold, gone=request.is_disconnected)
+        return await _answer(front, made.plan_id, trouble)
 
     @routes.get("/plans/{plan_id}", response_model=None, tags=["plans"], summary="How a plan stands")
     async def show(plan_id: str) -> Response:
@@ -139,30 +159,57 @@ def _plan(said: PlanIn) -> tuple[Plan, ExecutionContext]:
 
 
 def status_word(result: ExecutionResult) -> str:
-    """Seed 002's word: success, partial or failed; what waits for a person has not failed."""
+    """Seed 002's word: success, partial or failed; what has not ended has not failed."""
     if result.success:
         return "success"
-    return "partial" if result.results or result.parked else "failed"
+    return "partial" if result.results or result.stage not in PLAN.terminal else "failed"
 
 
-async def _answer(front: Front, result: ExecutionResult) -> Response:
-    def facts() -> tuple[list[dict[str, Any]], dict[str, Any]]:
+async def _watch(front: Front, plan_id: str, hold: float, *, gone: Callable[[], Awaitable[bool]]) -> None:
+    """Look until it has ended, its question was open for `hold` seconds, nobody takes it, or nobody wants to know."""
+    begun = since = time.monotonic()
+    stood, wait = "", 0.01
+    while not front.closing and time.monotonic() - begun < WATCH_SECONDS and not await gone():
+        stands, patience = await asyncio.to_thread(_stands, front, plan_id, hold)
+        if stands != stood:
+            stood, since = stands, time.monotonic()
+        if time.monotonic() - since >= patience:
+            return
+        await asyncio.sleep(wait)
+        wait = min(wait * 1.5, LOOK_SECONDS)
+
+
+def _stands(front: Front, plan_id: str, hold: float) -> tuple[str, float]:
+    """How a plan stands, and how many seconds of that are worth waiting for."""
+    row = front.app.plans.get(plan_id)
+    if row.stage in PLAN.terminal:
+        return "ended", 0.0
+    if front.app.plans.stuck(row):
+        return f"asks {row.waiting_for}", hold
+    return ("nobody's", BEGIN_SECONDS) if row.owner is None else ("runs", WATCH_SECONDS)
+
+
+async def _answer(front: Front, plan_id: str, trouble: str) -> Response:
+    def facts() -> tuple[ExecutionResult, list[dict[str, Any]], dict[str, Any]]:
+        result = front.app.plans.result(plan_id)
         with front.app.database.read() as connection:
             found = trace_events(connection, result.trace_id, limit=MAX_PAGE)
-        return [event_json(event) for event in found], front.app.plans.signals(result.trace_id)
+        return result, [event_json(event) for event in found], front.app.plans.signals(result.trace_id)
 
-    events, signals = await asyncio.to_thread(facts)
+    result, events, signals = await asyncio.to_thread(facts)
     context = result.failure_context or {}
+    ended = result.stage in PLAN.terminal
+    missing = "" if ended or result.parked else trouble or _NOT_YET
     body = {
         "status": status_word(result),
         "result": result.as_dict(),
-        "error": context.get("message") or None,
+        "error": context.get("message") or missing or None,
         "trace": events,
         "signals": signals,
         "budget": result.budget_utilization,
         "trace_id": result.trace_id,
     }
-    if result.parked:
+    if not ended:
         where = {"Location": f"/api/plans/{result.plan_id}", "Retry-After": "5"}
         return json_response(body, 202, where)
     return json_response(body)
