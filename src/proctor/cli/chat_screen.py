@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from proctor.cli.asking import forget_typed
+from proctor.cli.output import paint
 from proctor.protocol.errors import ProctorError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Screen:
         if self._open_line:
             click.echo()
             self._open_line = False
-        click.echo(click.style(self.tame(text), dim=True), err=True)
+        click.echo(paint(self.tame(text), dim=True), err=True)
 
     async def end(self) -> None:
         """The answer is complete."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from proctor.cli.output import json_option, print_json
+from proctor.cli.output import fold, json_option, paint, print_json
+
+if TYPE_CHECKING:
+    from proctor.engine.doctor import Check
 
 __all__ = ["doctor"]
 
+_INDENT = 6
 _MARKS = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
 
 
@@ -26,10 +32,7 @@ def doctor(as_json: bool) -> int:
     for check in examine():
         checks.append(check)
         if not as_json:
-            mark, colour = _MARKS[check.state]
-            click.echo(f"{click.style(mark, fg=colour)}  {check.name}: {check.detail}")
-            if check.cure:
-                click.echo(f"      → {check.cure}")
+            _print(check)
     failed = sum(check.state == "fail" for check in checks)
     warned = sum(check.state == "warn" for check in checks)
     if as_json:
@@ -37,3 +40,11 @@ def doctor(as_json: bool) -> int:
     else:
         click.echo(f"{len(checks)} checks: {failed} failed, {warned} with a warning.")
     return 1 if failed else 0
+
+
+def _print(check: Check) -> None:
+    mark, colour = _MARKS[check.state]
+    first, *rest = fold(f"{check.name}: {check.detail}", _INDENT)
+    click.echo(paint(mark, fg=colour) + first[len(mark) :])
+    for line in [*rest, *(fold(f"→ {check.cure}", _INDENT) if check.cure else [])]:
+        click.echo(line)

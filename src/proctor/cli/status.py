@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from proctor.cli.output import json_option, print_json
+from proctor.cli.output import columns, fold, json_option, paint, print_json
 
 if TYPE_CHECKING:
     from proctor.config import Settings
@@ -30,6 +30,7 @@ __all__ = ["status"]
 SHORT = 10
 LONG = 1000
 TITLE = 60
+_NEXT = "  → "
 
 
 @click.command()
@@ -52,9 +53,18 @@ def status(everything: bool, as_json: bool) -> None:
         print_json({**_as_dict(found), "server": _server(settings)})
         return
     lines = list(_lines(found))
-    click.echo("\n".join(lines) if lines else "Nothing runs, waits or needs you.")
+    for line in lines or ["Nothing runs, waits or needs you."]:
+        click.echo("\n".join(_fitted(line)))
     for line in _hint(found, settings):
-        click.echo(line)
+        click.echo("\n".join(fold(line)))
+
+
+def _fitted(line: str) -> list[str]:
+    """A row that is too long for the terminal gets its command on a line of its own, to be copied."""
+    if len(line) <= (columns() or len(line)):
+        return [line]
+    head, _, command = line.partition(_NEXT)
+    return [*fold(head.strip(), 2, 4), *([f"      {_NEXT.strip()} {command}"] if command else [])]
 
 
 def _server(settings: Settings) -> dict[str, Any] | None:
@@ -95,17 +105,17 @@ def _listed(listed: Listed[Any], next_command: Any = None) -> dict[str, Any]:
 def _lines(found: Overview) -> Iterator[str]:
     needs = list(_needs(found))
     if needs:
-        yield click.style("Needs you", bold=True)
+        yield paint("Needs you", bold=True)
         yield from needs
     if found.running.rows:
-        yield click.style("Running", bold=True)
+        yield paint("Running", bold=True)
         yield from (_running(one, found) for one in found.running.rows)
         yield from _rest(found.running)
     if found.waiting:
         counts = ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in found.waiting.items())
-        yield f"{click.style('Waiting', bold=True)}  {counts}"
+        yield f"{paint('Waiting', bold=True)}  {counts}"
     if found.finished.rows:
-        yield click.style("Finished", bold=True)
+        yield paint("Finished", bold=True)
         for one in found.finished.rows:
             yield _finished(one, found)
         yield from _rest(found.finished)
@@ -137,7 +147,7 @@ def _approval(one: Approval, found: Overview) -> str:
 
 def _blocked(one: Blocked, found: Overview) -> str:
     where = _where(one.workspace, found)
-    return f"  blocked   {one.task_id}  {_short(one.title)}: {one.reason}{where}  → proctor tasks show {one.task_id}"
+    return f"  blocked   {one.task_id}  {_short(one.title)}: {one.reason}{where}{_NEXT}proctor tasks show {one.task_id}"
 
 
 def _offline(one: OfflineAgent) -> str:
@@ -150,7 +160,7 @@ def _paused(one: Pause, found: Overview) -> str:
     kind, _, name = scope.partition(":")
     option = f" --{kind} {shlex.quote(name)}" if name else ""
     since = _age(one.changed_at, found.at)
-    return f"  paused    {scope}, by {_plain(one.changed_by)} {since} ago  → proctor resume{option}"
+    return f"  paused    {scope}, by {_plain(one.changed_by)} {since} ago{_NEXT}proctor resume{option}"
 
 
 def _running(one: Running, found: Overview) -> str:
@@ -181,7 +191,7 @@ def _finished(one: Ended, found: Overview) -> str:
     error = f": {one.error[:120]}" if one.error and one.status == "failed" else ""
     when = f"{one.status}{simulated} {_age(one.ended_at, found.at)} ago"
     where = _where(one.workspace, found)
-    return f"  {one.task_id}  {when}  {_short(one.title)}{error}{where}  → {_next(one, found.workspace)}"
+    return f"  {one.task_id}  {when}  {_short(one.title)}{error}{where}{_NEXT}{_next(one, found.workspace)}"
 
 
 def _next(one: Ended, here: str | None) -> str:
