@@ -76,7 +76,7 @@ def wait_for(path: Path, seconds: float = 60.0) -> str:
     raise TimeoutError(path)
 
 
-def wait_gone(pid: int, seconds: float = 5.0) -> bool:
+def wait_gone(pid: int, seconds: float = 20.0) -> bool:
     """Wait until a process has ended; False when it still lives."""
     deadline = time.monotonic() + seconds
     while alive(pid) and time.monotonic() < deadline:

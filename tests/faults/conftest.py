@@ -25,7 +25,7 @@ def order_on(database: Database, root: Path) -> Order:
     return Order(database_url=url, engine_url=engine_url, root=root, home=root / "home")
 
 
-def until(fact: Callable[[], bool], seconds: float = 40.0) -> None:
+def until(fact: Callable[[], bool], seconds: float = 90.0) -> None:
     """Wait for a fact, with an end."""
     deadline = time.monotonic() + seconds
     while not fact():

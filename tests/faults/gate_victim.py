@@ -8,7 +8,6 @@ with the same keys, on the same database.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
@@ -20,6 +19,7 @@ import sqlalchemy as sa
 from proctor.gate.context import Context
 from proctor.protocol.tools import CallResult
 from proctor.store.database import Database
+from tests.faults.forking import spawn
 from tests.gate.world import Inputs, World
 
 __all__ = ["EXITED", "Order", "start", "tell"]
@@ -39,11 +39,7 @@ class Order:
 
 def start(order: Order) -> BaseProcess:
     """Start a victim."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.faults.gate_victim", "proctor.engine.runtime"])
-    process = context.Process(target=_main, args=(order,))
-    process.start()
-    return process
+    return spawn(_main, order)
 
 
 def _main(order: Order) -> None:

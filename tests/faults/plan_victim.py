@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import time
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from proctor.tools.registry import Registry, declare
 from proctor.trace.redact import Redactor
 from proctor.trace.writer import TraceWriter
 from tests.engine.conftest import KEY
+from tests.faults.forking import spawn
 from tests.faults.victim import ExitAfter
 
 __all__ = ["PlanOrder", "front", "start"]
@@ -88,11 +88,7 @@ def front(database: Database, writer: TraceWriter, root: Path) -> Plans:
 
 def start(order: PlanOrder) -> BaseProcess:
     """Start a victim."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.faults.plan_victim"])
-    process = context.Process(target=_main, args=(order,))
-    process.start()
-    return process
+    return spawn(_main, order)
 
 
 def _main(order: PlanOrder) -> None:

@@ -142,15 +142,16 @@ def test_two_executors_share_the_queue_and_one_dies(
     database: Database, order: Order, tasks: Tasks, tmp_path: Path
 ) -> None:
     """Two at once never run one attempt twice; when one is killed the other finishes its work."""
-    slow = replace(order, work_s=0.1)
+    slow = replace(order, work_s=0.1, supervised=True)
     pair: list[BaseProcess] = [start(slow), start(replace(slow, home=_other_home(slow, database)))]
-    time.sleep(0.8)
-    kill(pair[0])
-    deadline = time.monotonic() + 40
-    while not _all_ended(tasks) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    pair[1].terminate()
-    pair[1].join(20)
+    try:
+        until(lambda: len(tasks.list(status=["completed"], limit=TASKS)) >= 3)
+        kill(pair[0])
+        until(lambda: _all_ended(tasks))
+    finally:
+        for one in pair:
+            one.terminate()
+            one.join(20)
     _check(database, tasks, tmp_path)
 
 

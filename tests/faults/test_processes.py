@@ -29,6 +29,8 @@ from tests.support.rows import rows_of
 pytestmark = pytest.mark.slow
 
 PYTHON = sys.executable
+# Five seconds are promised; a machine that does much else besides gets more. Nobody ends by itself within ten minutes.
+GONE_S = 20.0
 AGENTS = "".join(f'[agents.{name}]\ndriver = "scripted"\nmax_parallel = 4\n\n' for name in ("ann", "bob"))
 
 
@@ -89,17 +91,16 @@ def test_kill_9_of_the_supervisor_leaves_no_process_and_repeats_no_step(app: App
         for name, agent in (("one", "ann"), ("two", "bob"), ("three", "ann"))
     ]
     first = client.ensure(app.settings)
-    until(lambda: ledger.exists() and len(ledger.read_text().split()) == 3)
-    until(lambda: _said(app, "rest") == 3)
+    until(lambda: _said(app, "rest") >= 3)
     os.kill(first.pid, signal.SIGKILL)
-    until(lambda: not any(survivors(identity) for identity in identities(app)), 5.0)
+    until(lambda: not any(survivors(identity) for identity in identities(app)), GONE_S)
     client.ensure(app.settings)
     until(lambda: ended(app, *tasks))
     assert {app.tasks.get(task).status for task in tasks} == {TaskState.COMPLETED}
     steps = Counter(ledger.read_text().split())
     assert steps == dict.fromkeys([f"{n}-{k}" for n in ("one", "two", "three") for k in (1, 2)], 1)
     assert client.stop(app.settings.paths)
-    until(lambda: not any(survivors(identity) for identity in identities(app)), 5.0)
+    until(lambda: not any(survivors(identity) for identity in identities(app)), GONE_S)
     assert verify(app.database, app.key).ok
 
 

@@ -1,13 +1,9 @@
-"""A process to kill: an executor on given databases that may end itself after so many events, like a pulled plug.
-
-Started through a fork server that has imported everything, so that hundreds of deaths take seconds, not minutes.
-"""
+"""A process to kill: an executor on given databases that may end itself after so many events, like a pulled plug."""
 
 from __future__ import annotations
 
 import asyncio
 import faulthandler
-import multiprocessing
 import os
 import signal
 import time
@@ -28,6 +24,7 @@ from proctor.testing.instant import InstantDriver, InstantRun
 from proctor.trace.redact import Redactor
 from proctor.trace.writer import TraceWriter
 from tests.engine.conftest import KEY, Book, Scratch
+from tests.faults.forking import spawn
 
 __all__ = ["EXITED", "Order", "kill", "start"]
 
@@ -72,11 +69,7 @@ class ExitAfter:
 
 def start(order: Order) -> BaseProcess:
     """Start a victim."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.faults.victim", "proctor.engine.runtime"])
-    process = context.Process(target=_main, args=(order,))
-    process.start()
-    return process
+    return spawn(_main, order)
 
 
 def kill(process: BaseProcess) -> None:

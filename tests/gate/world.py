@@ -197,7 +197,7 @@ class World:
 
     async def asked(self) -> None:
         """Wait until a question is there."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not self.questions:  # noqa: ASYNC110 - facts of a database have no event
                 await asyncio.sleep(0.01)
 
