@@ -21,6 +21,7 @@ BROAD_EXCEPTS = {
     "gate/gate.py",  # driver: a tool's failure ends its own call, which is settled whatever it raised
     "engine/attempts.py",  # worker loop: a driver's bug ends its attempt, seen and charged, not the executor
     "engine/desk.py",  # worker loop: one plan's or chat's trouble leaves it as it stands, not the executor
+    "engine/executor.py",  # worker loop: a defect in looking does not stop the agents that run
     "engine/runtime.py",  # worker loop: one claimed job that cannot begin does not keep the others waiting
     "engine/supervisor.py",  # worker loop and request handler: one caller's mistake is its own
     "server/mcp_calls.py",  # request handler: one call's failure is told to its caller, the server goes on

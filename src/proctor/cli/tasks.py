@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from proctor.cli.groups import Commands
 from proctor.cli.output import json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -18,12 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["tasks"]
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def tasks(ctx: click.Context) -> None:
+@click.group(cls=Commands, default="list")
+def tasks() -> None:
     """Put work into the queue and look at it."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_tasks)
 
 
 @tasks.command("add")
@@ -161,7 +159,7 @@ def list_tasks(
 
 
 def _row(task: Task) -> tuple[object, ...]:
-    line = task.description.strip().splitlines()[0]
+    line = next(iter(task.description.strip().splitlines()), "")
     return task.task_id, task.status.value, task.priority, task.agent or "-", line[:60]
 
 

@@ -15,13 +15,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from proctor.engine import rows
+from proctor.engine.foreign import defect_of
 from proctor.engine.tasks import Task, draft_of
 from proctor.protocol.events import Draft, EventKind, EventStatus
 from proctor.protocol.ids import new_id
 from proctor.protocol.states import TASK, TaskState
 from proctor.store.tables import approvals, controls, task_queue
 
-__all__ = ["Desk", "Handover", "ReadyJob", "backoff", "could_run", "dispatch", "waiting"]
+__all__ = ["Desk", "Handover", "ReadyJob", "Waiting", "backoff", "could_run", "dispatch", "waiting"]
 
 BATCH = 500
 MAX_SCAN = 10_000
@@ -38,6 +39,15 @@ class Desk:
     slots: Mapping[str, int]
     """Agent → how many attempts it may run at once; agents that are offline are not in it."""
     skills: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A task that nobody has been given."""
+
+    task: Task
+    defect: str | None
+    """Why it can never run, when another program put it in so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +80,7 @@ def waiting(
     full: bool,
     limit: int,
     after: Task | None = None,
-) -> list[Task]:
+) -> list[Waiting]:
     """Tasks that nobody has been given: new, retried, put in by SQL or answered; `full` adds the blocked ones.
 
     The order is priority, age, id; `after` is where the page before ended.
@@ -81,7 +91,7 @@ def waiting(
     if after is not None:
         query = query.where(_behind(after))
     page = (query if full else query.where(able)).limit(limit)
-    return [Task.of(row) for row in connection.execute(page).mappings()]
+    return [Waiting(Task.of(row), defect_of(row)) for row in connection.execute(page).mappings()]
 
 
 def _behind(task: Task) -> sa.ColumnElement[bool]:
@@ -120,12 +130,12 @@ def dispatch(
     size, seen, last = min(BATCH, max(50, 2 * look.room())), 0, None
     while seen < MAX_SCAN and (full or look.room() > 0):
         agents = [agent for agent, room in look.free.items() if room > 0]
-        tasks = waiting(connection, now, agents=agents, full=full, limit=size, after=last)
-        look.page(tasks)
-        seen += len(tasks)
-        if len(tasks) < size:
+        found = waiting(connection, now, agents=agents, full=full, limit=size, after=last)
+        look.page(found)
+        seen += len(found)
+        if len(found) < size:
             break
-        last = tasks[-1]
+        last = found[-1].task
     return Handover(tuple(look.jobs), look.changed), look.drafts
 
 
@@ -149,21 +159,24 @@ class _Look:
         """How many attempts could be handed over now."""
         return sum(room for room in self.free.values() if room > 0)
 
-    def page(self, tasks: Sequence[Task]) -> None:
+    def page(self, found: Sequence[Waiting]) -> None:
         """Consider some tasks; what they depend on and wait for is fetched for all at once."""
+        tasks = [one.task for one in found]
         parked = [task.task_id for task in tasks if task.status is TaskState.AWAITING_APPROVAL]
         self.states = _states(self.connection, {name for task in tasks for name in task.depends_on})
         self.answers = _answers(self.connection, parked)
-        for task in tasks:
-            self.consider(task)
+        for one in found:
+            self.consider(one.task, one.defect)
         if self.handed:
             self.connection.execute(rows.HAND_OVER, self.handed)
             self.changed += len(self.handed)
             self.handed = []
 
-    def consider(self, task: Task) -> None:
+    def consider(self, task: Task, defect: str | None) -> None:
         """Move one task on, or leave it where it is."""
-        if task.deadline is not None and task.deadline <= self.now:
+        if defect is not None:
+            self._end(task, TaskState.FAILED, "task_failed", f"another program put it in so: {defect}")
+        elif task.deadline is not None and task.deadline <= self.now:
             self._end(task, TaskState.FAILED, "task_failed", "the deadline passed before it could run")
         elif task.status is TaskState.AWAITING_APPROVAL:
             self._answered(task)

@@ -201,6 +201,10 @@ class Executor:
             logger.error("looking failed, trying again: {}", error)
             self._full = True
             await asyncio.sleep(LOOK_SECONDS)
+        except Exception:  # noqa: BLE001 - worker loop: a defect in looking must not stop the agents that run
+            logger.exception("looking failed, trying again")
+            self._full = True
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def _keep_census(self) -> None:
         """Beside the looks, because asking a program for its version may take seconds."""

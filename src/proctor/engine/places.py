@@ -89,7 +89,7 @@ def _name(text: str | None) -> str:
 
 
 def _message(claim: Claim, end: AttemptEnd) -> str:
-    title = claim.task.description.strip().splitlines()[0][:72]
+    title = next(iter(claim.task.description.strip().splitlines()), "A task without words")[:72]
     facts = {"Task": claim.task.task_id, "Attempt": claim.attempt, "Agent": claim.agent, "End": end.outcome}
     lines = [f"{name}: {value}" for name, value in facts.items()] + ["Simulated: yes"] * end.simulated
     return "\n".join([title, "", *lines, ""])

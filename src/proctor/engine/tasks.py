@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
 
+from proctor.engine.foreign import Reading
 from proctor.protocol.errors import NotFoundError, UsageError
 from proctor.protocol.events import ActorKind, Draft, EventStatus
 from proctor.protocol.ids import TaskId, new_id
@@ -32,6 +33,7 @@ __all__ = [
 
 MAX_DESCRIPTION = 100_000
 MAX_LIST = 1_000
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 OPEN = tuple(state.value for state in TaskState if state not in TASK.terminal)
 
 
@@ -102,30 +104,31 @@ class Task:
 
     @classmethod
     def of(cls, row: sa.RowMapping) -> Task:
-        """Read a row; rows that other programs put in may hold nulls where we write lists."""
+        """Read a row; what another program put in that cannot be read is left out (`foreign.defect_of` names it)."""
+        read = Reading(row)
         return cls(
             task_id=TaskId(row["task_id"]),
             task_type=row["task_type"],
-            priority=row["priority"],
+            priority=read.number("priority"),
             status=TaskState(row["status"]),
-            description=row["description"],
+            description=read.text("description"),
             agent=row["assigned_to_agent"],
             created_by=row["created_by"],
-            created_at=row["created_at"],
-            assigned_at=row["assigned_at"],
-            started_at=row["started_at"],
-            completed_at=row["completed_at"],
-            deadline=row["deadline"],
-            attempt=row["attempt"],
-            retry_count=row["retry_count"],
-            max_retries=row["max_retries"],
-            not_before=row["not_before"],
+            created_at=read.moment("created_at") or LONG_AGO,
+            assigned_at=read.moment("assigned_at"),
+            started_at=read.moment("started_at"),
+            completed_at=read.moment("completed_at"),
+            deadline=read.moment("deadline"),
+            attempt=read.number("attempt"),
+            retry_count=read.number("retry_count"),
+            max_retries=read.number("max_retries"),
+            not_before=read.moment("not_before"),
             owner=row["owner"],
             cancel_requested=row["cancel_requested"],
-            depends_on=tuple(row["depends_on_task_ids"] or ()),
-            file_paths=tuple(row["file_paths"] or ()),
-            context=row["context"] or {},
-            result=row["result"],
+            depends_on=read.texts("depends_on_task_ids"),
+            file_paths=read.texts("file_paths"),
+            context=read.facts("context") or {},
+            result=read.facts("result"),
             error=row["error_log"],
             trace_id=row["trace_id"],
             session_id=row["session_id"],

@@ -28,14 +28,14 @@ def json_column(name: str, default: str | None = None) -> sa.Column[Any]:
     return sa.Column(name, sa.JSON(none_as_null=True), nullable=False, server_default=sa.text(f"'{default}'"))
 
 
-def moment(name: str) -> sa.Column[Any]:
+def moment(name: str, kind: type[UtcDateTime] = UtcDateTime) -> sa.Column[Any]:
     """A moment that may be missing."""
-    return sa.Column(name, UtcDateTime())
+    return sa.Column(name, kind())
 
 
-def created(name: str = "created_at") -> sa.Column[Any]:
+def created(name: str = "created_at", kind: type[UtcDateTime] = UtcDateTime) -> sa.Column[Any]:
     """When the row was made, by the database's clock if nobody says."""
-    return sa.Column(name, UtcDateTime(), nullable=False, server_default=UtcNow())
+    return sa.Column(name, kind(), nullable=False, server_default=UtcNow())
 
 
 def key(name: str) -> sa.Column[Any]:

@@ -19,6 +19,7 @@ import sqlalchemy as sa
 
 from proctor.protocol.errors import ConfigError
 from proctor.store.faults import explain
+from proctor.store.types import read_json
 
 __all__ = ["IDLE_SECONDS", "Database", "sqlite_url"]
 
@@ -152,6 +153,7 @@ def _sqlite(url: sa.URL, pool_size: int, synchronous: str) -> sa.Engine:
         url,
         pool_size=pool_size,
         max_overflow=pool_size,
+        json_deserializer=read_json,
         connect_args={"check_same_thread": False, "timeout": BUSY_SECONDS},
     )
 

@@ -17,7 +17,7 @@ from proctor.store.request_tables import (
     repo_file_cache,
     solace_user_requests,
 )
-from proctor.store.types import UsdAmount, UtcDateTime
+from proctor.store.types import GivenDateTime, UsdAmount, UtcDateTime
 
 __all__ = [
     "AGENT_STATUS_VIEW",
@@ -62,11 +62,11 @@ task_queue = sa.Table(
     json_column("depends_on_task_ids", "[]"),
     sa.Column("description", sa.Text, nullable=False),
     json_column("context", "{}"),
-    created(),
-    moment("assigned_at"),
-    moment("started_at"),
-    moment("completed_at"),
-    moment("deadline"),
+    created(kind=GivenDateTime),
+    moment("assigned_at", GivenDateTime),
+    moment("started_at", GivenDateTime),
+    moment("completed_at", GivenDateTime),
+    moment("deadline", GivenDateTime),
     json_column("result"),
     sa.Column("error_log", sa.Text),
     sa.Column("retry_count", sa.Integer, nullable=False, server_default="0"),
@@ -77,8 +77,8 @@ task_queue = sa.Table(
     sa.Column("max_retries", sa.Integer, nullable=False, server_default="2"),
     sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
     sa.Column("owner", sa.String(64)),
-    moment("queued_at"),
-    moment("not_before"),
+    moment("queued_at", GivenDateTime),
+    moment("not_before", GivenDateTime),
     sa.Column("cancel_requested", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.CheckConstraint("priority BETWEEN 1 AND 10", name="priority"),
     sa.CheckConstraint(

@@ -5,6 +5,7 @@ Once a migration has used one of these, its SQL must not change: add a new one i
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -13,9 +14,23 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-__all__ = ["NewKey", "UsdAmount", "UtcDateTime", "UtcNow"]
+__all__ = ["GivenDateTime", "NewKey", "Unreadable", "UsdAmount", "UtcDateTime", "UtcNow", "read_json"]
 
 _MILLIONTH = Decimal("0.000001")
+
+
+class Unreadable(str):
+    """What another program left in a column that is not of the column's kind; SQLite keeps anything anywhere."""
+
+    __slots__ = ()
+
+
+def read_json(text: str) -> Any:
+    """Read a JSON column; what is no JSON comes as it is, because one row must not hide all the others."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return Unreadable(text)
 
 
 class UtcDateTime(sa.types.TypeDecorator[datetime]):
@@ -50,6 +65,19 @@ class UtcDateTime(sa.types.TypeDecorator[datetime]):
             return None
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+class GivenDateTime(UtcDateTime):
+    """A moment in a row that other programs put in; one that cannot be read comes as `Unreadable`."""
+
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> Any:
+        """Read what can be read."""
+        try:
+            return super().process_result_value(value, dialect)
+        except (ValueError, OverflowError):
+            return Unreadable(value)
 
 
 class UsdAmount(sa.types.TypeDecorator[Decimal]):
