@@ -156,17 +156,7 @@ def seccomp_program(*, sockets: str) -> bytes:
     code += [_op(at_least, _X32, 0, 1), missing]
     # clone3 hides its flags behind a pointer: programs fall back to clone when it does not exist.
     code += [_op(equal, numbers["clone3"], 0, 1), missing]
-    closed = (
-        "setns",
-        "io_uring_setup",
-        "bpf",
-        "perf_event_open",
-        "userfaultfd",
-        "keyctl",
-        "add_key",
-        "request_key",
-    )
-    for name in (*closed, "kexec_load", "init_module", "finit_module"):
+    for name in _CLOSED:
         code += [_op(equal, numbers[name], 0, 1), deny]
     for name in ("clone", "unshare"):
         code += [

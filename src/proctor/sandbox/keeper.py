@@ -265,22 +265,20 @@ class Keeper:
         """End whoever outlived the leader, prove it, and tell the owner."""
         if tree.exit is not None:
             self._drain(tree)
-        begun = time.monotonic()
-        survivors = self._end_everything()
-        done: dict[str, Any] = {
+        survivors = self._end_everything()  # buries the leader too, so its exit is known only after it
+        done = {
             "ev": "done",
             "code": tree.exit,
             "survivors": survivors,
             "killed_for": tree.killed_for,
-        }
-        done |= {"leftovers": tree.leftovers, "kill_seconds": time.monotonic() - begun}
-        done |= {
+            "leftovers": tree.leftovers,
             "seconds": time.monotonic() - tree.began,
             "cpu_seconds": tree.reaped_cpu,
             "peak_bytes": tree.peak,
             "held": tree.held,
+            "status": tree.child.status(),
         }
-        self.channel.send(done | {"status": tree.child.status()})
+        self.channel.send(done)
 
     def _drain(self, tree: _Tree) -> None:
         """Let children that are about to end do so; the namespace of a wrapper ends by itself."""

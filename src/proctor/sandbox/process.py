@@ -117,7 +117,6 @@ class Ending:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     peak_bytes: int = 0
-    kill_seconds: float = 0.0
     status: Mapping[str, Any] = field(default_factory=dict)
     held: Mapping[str, str] = field(default_factory=dict)  # who kept each limit: cgroup, rlimit or polled
 

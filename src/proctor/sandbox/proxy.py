@@ -97,7 +97,11 @@ class HostProxy:
             task.add_done_callback(self._tasks.discard)
 
     async def _client(self, client: socket.socket) -> None:
-        reader, writer = await asyncio.open_connection(sock=client, limit=_HEAD)
+        try:
+            reader, writer = await asyncio.open_connection(sock=client, limit=_HEAD)
+        except OSError:
+            client.close()  # reset before we could speak: no reason to end the others
+            return
         try:
             await self._serve(reader, writer)
         except _TROUBLE:
