@@ -127,25 +127,38 @@ def test_serve_executes_what_is_asked_over_rest(place: Path, served: list[Served
 def test_serve_takes_the_place_of_the_background_and_not_of_another_server(
     place: Path, served: list[Served]
 ) -> None:
-    """A background supervisor leaves for it; a second `proctor serve` is refused with the address of the first."""
+    """A background supervisor leaves for it, also from its port; a second `proctor serve` hears the address of the first."""
     subprocess.run(
         [sys.executable, "-m", "proctor", "supervisor", "start"], cwd=place, check=True, timeout=60
     )
-    one = Served(place)
+    settings = load_settings(place)
+    paths = settings.paths
+    one = Served(place, "--port", client.open_doors(settings).http.rpartition(":")[2])
     served.append(one)
-    paths = load_settings(place).paths
     hello = client.greet(paths)
     assert hello is not None
     assert hello.pid == one.process.pid
-    second = subprocess.run(SERVE, cwd=place, capture_output=True, text=True, timeout=60)
-    assert second.returncode == 5
-    assert one.http in second.stderr
-    taken = subprocess.run(
-        [sys.executable, "-m", "proctor", "serve", "--port", one.http.rpartition(":")[2]],
-        cwd=place, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+    for port in ("0", one.http.rpartition(":")[2]):
+        second = subprocess.run(
+            [*SERVE, "--port", port], cwd=place, capture_output=True, text=True, timeout=60
+        )
+        assert second.returncode == 5
+        assert one.http in second.stderr
+    with socket.create_server(("127.0.0.1", 0)) as foreign:
+        words = [*SERVE, "--port", str(foreign.getsockname()[1])]
+        client.stop(paths)
+        assert one.process.wait(30) == 0
+        taken = subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=60)
     assert taken.returncode == 6
     assert "--port" in taken.stderr
+
+
+@pytest.mark.slow
+def test_stopping_a_server_ends_the_streams_that_watch_it(place: Path, served: list[Served]) -> None:
+    """`proctor supervisor stop` is not held up by who watches."""
+    one = Served(place)
+    served.append(one)
+    paths = load_settings(place).paths
     with httpx.stream("GET", f"{one.http}/api/events", headers=one.headers, timeout=30) as watching:
         lines = watching.iter_lines()
         assert next(lines) == ": connected"

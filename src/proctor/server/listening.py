@@ -7,14 +7,15 @@ import ipaddress
 import socket
 import time
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from proctor.config import Paths
 from proctor.engine import client
 from proctor.engine.supervisor import only_one
 from proctor.protocol.errors import RefusedError, UnavailableError, UsageError
 
-__all__ = ["BACKLOG", "alone", "listen", "url"]
+__all__ = ["BACKLOG", "alone", "listen", "listen_instead", "url"]
 
 BACKLOG: Final = 2048
 LOCK_SECONDS: Final = 30.0
@@ -41,6 +42,27 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def listen_instead(paths: Paths, host: str, port: int) -> socket.socket:
+    """Take a port, also from our own background, which keeps the last one; not from another server."""
+    try:
+        return listen(host, port)
+    except UnavailableError:
+        there = client.ask(paths, {"op": "hello"}) or {}
+        _not_twice(there)
+        if not port or port != urlsplit(str(there.get("http", ""))).port:
+            raise
+        client.stop(paths)
+        return listen(host, port)
+
+
+def _not_twice(there: dict[str, Any]) -> None:
+    if there.get("serves"):
+        raise RefusedError(
+            reason=f"`proctor serve` runs already at {there.get('http')} (pid {there.get('pid')})",
+            cure="Use that one, or stop it with `proctor supervisor stop`.",
+        )
+
+
 @contextlib.contextmanager
 def alone(paths: Paths) -> Iterator[None]:
     """Hold the supervisor's lock; one in the background is asked to leave, another server is not."""
@@ -50,12 +72,7 @@ def alone(paths: Paths) -> Iterator[None]:
             if first:
                 yield
                 return
-        there = client.ask(paths, {"op": "hello"}) or {}
-        if there.get("serves"):
-            raise RefusedError(
-                reason=f"`proctor serve` runs already at {there.get('http')} (pid {there.get('pid')})",
-                cure="Use that one, or stop it with `proctor supervisor stop`.",
-            )
+        _not_twice(client.ask(paths, {"op": "hello"}) or {})
         client.stop(paths)
         if time.monotonic() > deadline:
             raise UnavailableError(

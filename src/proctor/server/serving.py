@@ -30,7 +30,7 @@ from proctor.server.auth import Access, is_loopback
 from proctor.server.browsers import Browsers
 from proctor.server.front import Front
 from proctor.server.holding import Doorkeeper
-from proctor.server.listening import BACKLOG, alone, listen, url
+from proctor.server.listening import BACKLOG, alone, listen, listen_instead, url
 from proctor.server.socket import MAX_MESSAGE, WebSocketDoor
 
 __all__ = ["Addresses", "HttpDoors", "Options", "background", "serve"]
@@ -72,8 +72,11 @@ def serve(app: App, options: Options, ready: Callable[[Addresses], None]) -> Non
         )
     paths = app.settings.paths
     with contextlib.ExitStack() as stack:
-        ports = options.port, options.ws_port
-        http, ws = (stack.enter_context(contextlib.closing(listen(options.host, port))) for port in ports)
+        # The background is only disturbed when the other port can be had.
+        ws, http = (
+            stack.enter_context(contextlib.closing(listen_instead(paths, options.host, port)))
+            for port in (options.ws_port, options.port)
+        )
         load_token(paths.token_file)
         stack.enter_context(alone(paths))
         log_to(paths.log_file, app.settings.log_level)
