@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -85,3 +88,78 @@ def test_completion_scripts_name_the_command(shell: str, capsys: pytest.CaptureF
     """Each shell gets a script that calls proctor."""
     assert main(["completion", shell]) == 0
     assert "_PROCTOR_COMPLETE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "group", ["agents", "backup", "fixes", "plan", "profiles", "rules", "tasks", "tools"]
+)
+def test_a_group_that_can_list_does_so_without_a_command(
+    group: str, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`proctor tasks --json` is `proctor tasks list --json`; a misspelt command is still named as one."""
+    monkeypatch.chdir(home)
+    assert main([group, "list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert main([group, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == listed
+    assert main([group]) == 0
+    capsys.readouterr()
+    assert main([group, "lits"]) == 2
+    assert "lits" in capsys.readouterr().err
+
+
+def test_bare_proctor_takes_json_and_a_command_takes_its_own(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`proctor --json` is the status; in front of a command the flag is refused instead of forgotten."""
+    monkeypatch.chdir(home)
+    assert main(["--json"]) == 0
+    assert "needs_you" in json.loads(capsys.readouterr().out)
+    assert main(["--json", "tasks"]) == 2
+    assert "proctor tasks … --json" in capsys.readouterr().err
+
+
+def test_a_place_that_cannot_be_used_is_named_with_its_cure(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the system refuses is unavailable (6) with the place and the cure, and never called a defect."""
+    (home / "file").write_text("")
+    (home / "repo").mkdir()
+    monkeypatch.chdir(home / "repo")
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "file" / "below"))
+    assert main(["backup", "create"]) == 6
+    said = capsys.readouterr().err
+    assert str(home / "file") in said
+    assert "XDG_DATA_HOME" in said
+    assert "defect" not in said
+
+
+@pytest.mark.parametrize(
+    ("number", "cure"), [(errno.ENOSPC, "gc"), (errno.EROFS, "doctor"), (errno.EMFILE, "ulimit")]
+)
+def test_each_refusal_of_the_system_has_its_cure(
+    number: int, cure: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk, a read-only one and too many open files are not the same trouble."""
+
+    def refused(_words: list[str]) -> int:
+        raise OSError(number, os.strerror(number), "/some/place")
+
+    monkeypatch.setattr("proctor.cli.main._run", refused)
+    assert main(["version"]) == 6
+    said = capsys.readouterr().err
+    assert "/some/place is not available" in said
+    assert cure in said
+
+
+def test_every_option_says_what_it_does() -> None:
+    """No option is left to be guessed, and every command's line fits `proctor --help` at 80 columns."""
+    silent = [
+        f"proctor {' '.join(path)} {option.opts[0]}"
+        for path, command in _all()
+        for option in command.params
+        if isinstance(option, click.Option) and not option.hidden and not option.help
+    ]
+    assert silent == []
+    wide = max(map(len, COMMANDS)) + 6
+    assert [name for name, entry in COMMANDS.items() if len(entry[2]) + wide > 80] == []

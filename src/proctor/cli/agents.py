@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from proctor.cli.groups import Commands
 from proctor.cli.output import json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -20,14 +21,9 @@ _all_option = click.option(
 )
 
 
-@click.group(invoke_without_command=True)
-@_all_option
-@json_option
-@click.pass_context
-def agents(ctx: click.Context, everybody: bool, as_json: bool) -> None:
+@click.group(cls=Commands, default="list")
+def agents() -> None:
     """Show who is there, who is busy, who is offline and what cures it."""
-    if ctx.invoked_subcommand is None:
-        _list(everybody, as_json)
 
 
 @agents.command("list")
@@ -35,10 +31,6 @@ def agents(ctx: click.Context, everybody: bool, as_json: bool) -> None:
 @json_option
 def list_agents(everybody: bool, as_json: bool) -> None:
     """List the agents with their status, totals, success rate and average time."""
-    _list(everybody, as_json)
-
-
-def _list(everybody: bool, as_json: bool) -> None:
     found = _facts(everybody)
     if as_json:
         print_json([asdict(one) for one in found])

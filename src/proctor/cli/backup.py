@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from proctor.cli.groups import Commands
 from proctor.cli.output import json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def as_row(backup: Backup) -> dict[str, Any]:
     return rest | own | {"complete": backup.complete, "problems": problems}
 
 
-@click.group()
+@click.group(cls=Commands, default="list")
 def backup() -> None:
     """Take, list, check, restore and prune exact backups of a workspace."""
 
@@ -106,7 +107,7 @@ def list_(workspace: Path | None, every: bool, as_json: bool) -> None:
         print_json([as_row(one) for one in found])
         return
     if not found:
-        click.echo("No backups. `proctor backup create` takes one.", err=True)
+        click.echo("No backups. `proctor backup create` takes one.")
         return
     rows = [(one.name, one.kind, _marks(one), one.entries, _size(one.size), one.reason) for one in found]
     print_table(("NAME", "KIND", "MARKS", "ENTRIES", "SIZE", "REASON"), rows)

@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 
 import proctor
+from proctor.cli.groups import Commands
 from proctor.cli.output import json_option, print_json
 
 __all__ = ["compat"]
 
 
-@click.group()
+@click.group(cls=Commands)
 def compat() -> None:
     """Use Proctor under the seeds' own module names."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from proctor.cli.groups import Commands
 from proctor.cli.output import json_option, print_json
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def _database() -> Iterator[tuple[Settings, Database]]:
         database.close()
 
 
-@click.group()
+@click.group(cls=Commands)
 def db() -> None:
     """Upgrade, check and back up the database."""
 

@@ -11,6 +11,7 @@ import click
 from proctor.cli.fixes_new import new
 from proctor.cli.fixes_verify import run, verify
 from proctor.cli.fixing import exchange_here, findings_of, print_findings
+from proctor.cli.groups import Commands
 from proctor.cli.output import json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["fixes"]
 
 
-@click.group()
+@click.group(cls=Commands, default="list")
 def fixes() -> None:
     """Fix files: what is to be mended goes out, comes back with a result in each fix, and is judged."""
 
@@ -53,8 +54,11 @@ def lint(names: tuple[str, ...], mending: bool, as_json: bool) -> int:
         print_json({"files": {name: [one.as_dict() for one in found] for name, found in report.items()}})
     else:
         for name, found in report.items():
-            click.echo(f"{name}: " + (f"{len(found)} findings" if found else "nothing found"))
+            many = f"{len(found)} finding{'' if len(found) == 1 else 's'}" if found else "nothing found"
+            click.echo(f"{name}: {many}")
             print_findings(found)
+        if not report:
+            click.echo("There are no files to lint. Make one with `proctor fixes new`.")
     return 1 if any(has_errors(found) for found in report.values()) else 0
 
 

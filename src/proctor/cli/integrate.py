@@ -14,7 +14,7 @@ import click
 
 from proctor.cli.integrate_agents import MARK, NAMES, Change, changes_for
 from proctor.cli.output import json_option, print_json
-from proctor.protocol.errors import ProctorError, RefusedError, UsageError
+from proctor.protocol.errors import RefusedError, UnavailableError, UsageError
 
 __all__ = ["integrate"]
 
@@ -151,7 +151,8 @@ def _carry_out(edit: _Edit) -> None:
         else:
             _replace(target, edit.after)
     except OSError as error:
-        raise ProctorError(message=f"{edit.path} cannot be written: {error.strerror}.") from error
+        cure = "Make it writable and try again; `--dry-run` shows what to put in by hand."
+        raise UnavailableError(what=edit.path, reason=error.strerror, cure=cure) from error
 
 
 def _replace(path: Path, text: str) -> None:

@@ -7,6 +7,7 @@ Exit codes (docs/reference/exit-codes.md): 0 done; 1 failed; 2 wrong usage or se
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -20,6 +21,15 @@ from proctor import __version__
 __all__ = ["COMMANDS", "EXIT_INTERRUPTED", "cli", "main"]
 
 EXIT_INTERRUPTED = 130
+_CURES = (
+    (
+        {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR},
+        "Make it accessible to you, or let XDG_STATE_HOME, XDG_DATA_HOME and XDG_CACHE_HOME name places that are;"
+        " `proctor doctor` looks at them.",
+    ),
+    ({errno.ENOSPC, errno.EDQUOT}, "Free some space; `proctor gc` removes what is old."),
+    ({errno.EMFILE, errno.ENFILE}, "Raise the number of open files (`ulimit -n`)."),
+)
 
 # name -> (module, attribute, one line of help, group in `proctor --help`)
 COMMANDS: dict[str, tuple[str, str, str, str]] = {
@@ -49,18 +59,13 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
         "Show Proctor in your browser, by a link that works once.",
         "Watch",
     ),
-    "logout": (
-        "proctor.cli.open",
-        "logout",
-        "Make a new token: every browser is signed out.",
-        "Setup",
-    ),
     "chat": (
         "proctor.cli.chat",
         "chat",
-        "Talk to a model that works through the gate; answer its questions here.",
+        "Talk to a model that works through the gate, and answer it here.",
         "Start",
     ),
+    "tools": ("proctor.cli.tools", "tools", "List the tools, and call one through the gate.", "Start"),
     "plan": ("proctor.cli.plan", "plan", "Run a list of governed calls; it goes on by itself.", "Start"),
     "agents": (
         "proctor.cli.agents",
@@ -82,13 +87,13 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "backup": (
         "proctor.cli.backup",
         "backup",
-        "Take, list, check, restore and prune exact backups of a workspace.",
+        "Take, list, check, restore and prune exact backups.",
         "Finish",
     ),
     "fixes": (
         "proctor.cli.fixes",
         "fixes",
-        "Make, lint and judge fix files: what is to be mended, and what came of it.",
+        "Make, lint and judge fix files: what to mend, what came of it.",
         "Finish",
     ),
     "standards": (
@@ -98,7 +103,6 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
         "Finish",
     ),
     "undo": ("proctor.cli.undo", "undo", "Take back the last change to a workspace.", "Finish"),
-    "tools": ("proctor.cli.tools", "tools", "List the tools, and call one through the gate.", "Decide"),
     "inbox": ("proctor.cli.inbox", "inbox", "What waits for your answer, and what it would do.", "Decide"),
     "approve": ("proctor.cli.approve", "approve", "Say yes to questions of the inbox.", "Decide"),
     "deny": ("proctor.cli.approve", "deny", "Say no to questions of the inbox, with the reason.", "Decide"),
@@ -113,7 +117,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "integrate": (
         "proctor.cli.integrate",
         "integrate",
-        "Write Proctor's MCP entry and slash commands for claude, codex or gemini.",
+        "Let claude, codex or gemini use Proctor over MCP.",
         "Setup",
     ),
     "gc": ("proctor.cli.gc", "gc", "Remove what is old: worktrees, traces, engine records.", "Setup"),
@@ -121,6 +125,12 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
         "proctor.cli.service",
         "service",
         "Keep the supervisor running, also after a reboot.",
+        "Setup",
+    ),
+    "logout": (
+        "proctor.cli.open",
+        "logout",
+        "Make a new token: every browser is signed out.",
         "Setup",
     ),
     "config": ("proctor.cli.config", "config", "Show the settings and where each comes from.", "Setup"),
@@ -142,7 +152,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "supervisor": (
         "proctor.cli.supervisor",
         "supervisor",
-        "The background process: run, status, stop.",
+        "The background process: start, status, stop.",
         "Setup",
     ),
     "compat": ("proctor.cli.compat", "compat", "Use Proctor under the seeds' own module names.", "Setup"),
@@ -202,8 +212,9 @@ def _near(word: str) -> str:
 )
 @click.version_option(__version__, prog_name="proctor", message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show the traceback of a failure.")
+@click.option("--json", "as_json", is_flag=True, help="Without a command: print JSON instead of text.")
 @click.pass_context
-def cli(ctx: click.Context, debug: bool) -> None:
+def cli(ctx: click.Context, debug: bool, as_json: bool) -> None:
     """Run AI coding agents on a repository and be answerable for what they did.
 
     Without a command: what needs you, what runs, what has finished.
@@ -212,7 +223,11 @@ def cli(ctx: click.Context, debug: bool) -> None:
     if ctx.invoked_subcommand is None:
         status = cli.get_command(ctx, "status")
         assert status is not None
-        ctx.invoke(status)
+        ctx.invoke(status, as_json=as_json)
+    elif as_json:
+        raise click.UsageError(
+            f"--json goes behind the command: `proctor {ctx.invoked_subcommand} … --json`."
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -255,13 +270,25 @@ def _run(words: list[str]) -> int:
 def _report(error: Exception) -> int:
     from proctor.protocol.errors import ProctorError
 
-    if isinstance(error, ProctorError):
-        click.echo(f"proctor: {error}", err=True)
-        return error.exit_code
+    known = _refused_by_the_system(error) if isinstance(error, OSError) else error
+    if isinstance(known, ProctorError):
+        click.echo(f"proctor: {known}", err=True)
+        return known.exit_code
     sentence = str(error).strip().splitlines()
     what = f"{type(error).__name__}: {sentence[0]}" if sentence else type(error).__name__
     click.echo(f"proctor: {what} — this is a defect; run it again with --debug and report it.", err=True)
     return 1
+
+
+def _refused_by_the_system(error: OSError) -> Exception:
+    """A full disk or a directory that is not ours is no defect of any command: say which, and the cure."""
+    from proctor.protocol.errors import UnavailableError
+
+    cure = next((cure for numbers, cure in _CURES if error.errno in numbers), None)
+    if cure is None:
+        return error
+    what = error.filename2 or error.filename or "The place"
+    return UnavailableError(what=what, reason=error.strerror, cure=cure)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from proctor.cli.groups import Commands
 from proctor.cli.output import json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ profile_option = click.option(
 wait_option = click.option("--no-wait", is_flag=True, help="Hand it over and leave; it goes on by itself.")
 
 
-@click.group()
+@click.group(cls=Commands, default="list")
 def plan() -> None:
     """Run a list of governed calls: budgeted, asked, traced; it goes on after any interruption."""
 

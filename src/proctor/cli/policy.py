@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from proctor.cli.groups import Commands
 from proctor.cli.output import json_option, print_json
 from proctor.protocol.errors import UsageError
 
@@ -21,7 +22,7 @@ __all__ = ["policy"]
 LINE_BYTES = 40 * 1024
 
 
-@click.group()
+@click.group(cls=Commands)
 def policy() -> None:
     """Ask what the policy would say."""
 
@@ -51,6 +52,8 @@ def explain(
     elif command is not None:
         _print(asker.command(command), {"command": _shown(command)}, as_json=as_json)
     else:
+        if sys.stdin.isatty():
+            click.echo("One command a line; Ctrl-D ends it.", err=True)
         for line in _lines():
             print_json({"command": _shown(line), **asker.command(line).as_dict()}, line=True)
 

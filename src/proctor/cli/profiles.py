@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from proctor.cli.groups import Commands
 from proctor.cli.output import json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -21,17 +22,14 @@ _LINE = re.compile(r"(?m)^[ \t]*profile[ \t]*=.*$")
 _TABLE = re.compile(r"(?m)^[ \t]*\[")
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def profiles(ctx: click.Context) -> None:
+@click.group(cls=Commands, default="list")
+def profiles() -> None:
     """Show and choose the rules that the gate applies."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_profiles)
 
 
 @profiles.command("list")
 @json_option
-def list_profiles(as_json: bool = False) -> None:
+def list_profiles(as_json: bool) -> None:
     """List all profiles, the built-in ones and those of proctor.toml; a star marks the one that holds here."""
     from proctor.config import load_settings
     from proctor.gate.profiles import all_profiles

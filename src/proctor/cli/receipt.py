@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from proctor.cli.groups import Commands
 from proctor.cli.output import json_option, print_json
 
 __all__ = ["prove", "receipt"]
@@ -15,7 +16,7 @@ __all__ = ["prove", "receipt"]
 FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
 
-@click.group()
+@click.group(cls=Commands)
 def receipt() -> None:
     """Receipts: what was run for a change, where, and what came of it."""
 

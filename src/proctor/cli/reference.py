@@ -75,7 +75,7 @@ def _describe(path: tuple[str, ...], command: click.Command) -> list[str]:
     usage = " ".join(command.collect_usage_pieces(context))
     lines = [f"    {' '.join(path)} {usage}".rstrip(), "", _paragraphs(command.help or ""), ""]
     options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
-    lines += [f"- `{'`, `'.join(o.opts)}`{_value(o)}: {o.help or ''}" for o in options]
+    lines += [f"- `{'`, `'.join([*o.opts, *o.secondary_opts])}`{_value(o)}: {_about(o)}" for o in options]
     return [*lines, *([""] if options else [])]
 
 
@@ -85,6 +85,11 @@ def _paragraphs(text: str) -> str:
 
 def _value(option: click.Option) -> str:
     return "" if option.is_flag else f" {option.make_metavar(click.Context(click.Command('x')))}"
+
+
+def _about(option: click.Option) -> str:
+    shown = option.show_default and not option.is_flag and option.default not in (None, ())
+    return f"{option.help or ''}{f' Default: {option.default}.' if shown else ''}".strip()
 
 
 def render_states() -> str:

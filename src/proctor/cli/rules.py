@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from proctor.cli.calling import call_tool
+from proctor.cli.groups import Commands
 from proctor.cli.output import json_option, print_json, print_table
 from proctor.protocol.errors import UsageError
 
@@ -17,7 +18,7 @@ __all__ = ["rules"]
 FILE_BYTES = 16_000_000
 
 
-@click.group()
+@click.group(cls=Commands, default="list")
 def rules() -> None:
     """List, search, add, edit, import and export architecture rules."""
 
@@ -41,11 +42,11 @@ def search(keyword: str, as_json: bool) -> None:
 
 @rules.command()
 @click.argument("feature_type")
-@click.option("--backend-pattern")
-@click.option("--frontend-pattern")
-@click.option("--rules-description")
-@click.option("--integration-point", multiple=True, help="May be given often.")
-@click.option("--example", multiple=True, help="May be given often.")
+@click.option("--backend-pattern", help="How the server's side is built.")
+@click.option("--frontend-pattern", help="How the user's side is built.")
+@click.option("--rules-description", help="What holds, in sentences; agents are told it.")
+@click.option("--integration-point", multiple=True, help="Where it meets the rest; may be given often.")
+@click.option("--example", multiple=True, help="A file or command to look at; may be given often.")
 @json_option
 def add(feature_type: str, as_json: bool, **words: Any) -> None:
     """Add a rule for FEATURE_TYPE."""
@@ -55,12 +56,16 @@ def add(feature_type: str, as_json: bool, **words: Any) -> None:
 
 @rules.command()
 @click.argument("rule_id", metavar="ID", type=int)
-@click.option("--feature-type")
-@click.option("--backend-pattern")
-@click.option("--frontend-pattern")
-@click.option("--rules-description")
-@click.option("--integration-point", multiple=True, help="May be given often; replaces all.")
-@click.option("--example", multiple=True, help="May be given often; replaces all.")
+@click.option("--feature-type", help="Another name for what it is about.")
+@click.option("--backend-pattern", help="How the server's side is built.")
+@click.option("--frontend-pattern", help="How the user's side is built.")
+@click.option("--rules-description", help="What holds, in sentences; agents are told it.")
+@click.option(
+    "--integration-point", multiple=True, help="Where it meets the rest; may be given often; replaces all."
+)
+@click.option(
+    "--example", multiple=True, help="A file or command to look at; may be given often; replaces all."
+)
 @json_option
 def edit(rule_id: int, as_json: bool, **words: Any) -> None:
     """Change the given parts of the rule ID; what it said before stays in the trace."""
@@ -119,7 +124,7 @@ def _print(done: dict[str, Any], as_json: bool) -> None:
         print_json(done["rules"])
         return
     if not done["rules"]:
-        click.echo("No rules. `proctor rules add` makes one.", err=True)
+        click.echo("No such rule. `proctor rules list` shows all, `proctor rules add` makes one.")
         return
     rows = [(rule["id"], rule["feature_type"], rule["rules_description"] or "-") for rule in done["rules"]]
     print_table(("ID", "FEATURE TYPE", "DESCRIPTION"), rows)

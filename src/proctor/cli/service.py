@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from proctor.cli.groups import Commands
 from proctor.cli.output import json_option, print_json
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["service"]
 
 
-@click.group()
+@click.group(cls=Commands)
 def service() -> None:
     """Keep the supervisor running as your own service: systemd on Linux, launchd on macOS.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from proctor.cli.groups import Commands
 from proctor.cli.output import json_option, print_json
 from proctor.protocol.errors import ConfigError, UsageError
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["standards"]
 
 
-@click.group()
+@click.group(cls=Commands)
 def standards() -> None:
     """Check the code standards that are set in [standards]."""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from proctor.cli.groups import Commands
 from proctor.cli.output import json_option, print_json
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ __all__ = ["supervisor"]
 WAIT_SECONDS = 1.0
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Commands, invoke_without_command=True)
 @click.option(
     "--idle",
     type=click.FloatRange(min=0),

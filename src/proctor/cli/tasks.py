@@ -131,11 +131,7 @@ def _moment(text: str | None) -> datetime | None:
 )
 @json_option
 def list_tasks(
-    everything: bool = False,
-    status: tuple[str, ...] = (),
-    agent: str | None = None,
-    limit: int = 100,
-    as_json: bool = False,
+    everything: bool, status: tuple[str, ...], agent: str | None, limit: int, as_json: bool
 ) -> None:
     """List open tasks, the newest first."""
     from proctor.app import open_app

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from proctor.cli.calling import EXIT_NEEDS_YOU, draw_progress, end_progress, open_desk
+from proctor.cli.groups import Commands
 from proctor.cli.output import json_option, print_json, print_table
 from proctor.protocol.errors import UsageError
 
@@ -24,7 +25,7 @@ INPUT_BYTES = 16_000_000
 WATCH_SECONDS = 10.0
 
 
-@click.group()
+@click.group(cls=Commands, default="list")
 def tools() -> None:
     """List the tools, show one, or call one through the gate."""
 

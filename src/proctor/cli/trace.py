@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from proctor.cli.event_lines import clock, print_event
+from proctor.cli.groups import Commands
 from proctor.cli.output import json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -34,17 +35,15 @@ def _database() -> Iterator[tuple[Settings, Database]]:
         database.close()
 
 
-class _ShowByDefault(click.Group):
+class _ShowByDefault(Commands):
     """`proctor trace ID` shows a trace; `proctor trace verify` is a command. Without a word: the list."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the default command in front of anything that is neither a command nor asks for help."""
-        if not args or (args[0] not in self.commands and args[0] not in {"-h", "--help"}):
-            args = ["show", *args]
-        return super().parse_args(ctx, args)
+    def names_a_command(self, ctx: click.Context, args: list[str]) -> bool:
+        """Whatever is no command's name is a trace's."""
+        return bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
 
 
-@click.group(cls=_ShowByDefault)
+@click.group(cls=_ShowByDefault, default="show")
 def trace() -> None:
     """Read, follow, verify and export the trace.
 

@@ -92,7 +92,7 @@ def _print_points(backups: Backups, place: Path, as_json: bool) -> None:
         print_json(rows)
         return
     if not points:
-        click.echo("Nothing to take back here.", err=True)
+        click.echo("Nothing to take back here.")
         return
     state = [
         (point.backup.name, "undone" if point.undone else "can be undone", point.what) for point in points

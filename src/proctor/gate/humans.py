@@ -106,6 +106,6 @@ def user_at_terminal(environ: Mapping[str, str], *, token_file: Path, name: str)
     try:
         load_token(token_file)
     except OSError as error:
-        reason = f"the token cannot be read: {error.strerror}"
+        reason = f"the token cannot be read: {error.strerror}; `proctor doctor` says why"
         raise NotHumanError(reason=reason, token_file=token_file) from error
     return Human(name, _proof(name))
