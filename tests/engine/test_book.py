@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,31 @@ def test_edited_settings_count_without_a_restart(
     monkeypatch.setattr(module, "SETTINGS_SECONDS", -1.0)
     monkeypatch.setattr(module, "HEALTH_SECONDS", -1.0)
     assert book.agent("fresh", workspaces[1]).name == "fresh"
+
+
+def test_a_workspace_on_a_slow_disk_keeps_no_other_waiting(home: Path) -> None:
+    """Reading one place's settings holds nothing that the others need."""
+    begun, over = threading.Event(), threading.Event()
+
+    def load(place: Path | None) -> Settings:
+        if place is not None:
+            begun.set()
+            assert over.wait(30)
+        return load_settings(Path("/"))
+
+    book = SettingsBook(load)
+    with ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(book.settings, "/slow")
+        assert begun.wait(30)
+        other = pool.submit(book.settings, None).result(20)
+        over.set()
+        assert slow.result(30) == other
+
+
+def test_workspaces_that_nobody_asks_for_leave(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor may live for months and see many of them."""
+    monkeypatch.setattr(module, "SETTINGS_SECONDS", 0.0)
+    book = SettingsBook(lambda _: load_settings(Path("/")))
+    for number in range(20):
+        book.settings(f"/gone/{number}")
+    assert len(book._settings) == 1

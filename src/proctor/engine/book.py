@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from proctor.agents.driver import Driver
 from proctor.agents.health import Health, health_of_all
@@ -22,6 +23,7 @@ __all__ = ["SettingsBook"]
 SETTINGS_SECONDS = 2.0
 HEALTH_SECONDS = 30.0
 Load = Callable[[Path | None], Settings]
+T = TypeVar("T")
 
 
 class SettingsBook:
@@ -31,11 +33,9 @@ class SettingsBook:
         self,
         load: Load,
         *,
-        extra: Roster | None = None,
         drivers: Mapping[str, Callable[[Worker], Driver]] | None = None,
     ) -> None:
         self._load = load
-        self._extra = extra
         self._drivers = drivers or {}
         """Drivers that work inside this house and need parts of it."""
         self._lock = threading.Lock()
@@ -77,24 +77,37 @@ class SettingsBook:
 
     def settings(self, workspace: str | None) -> Settings:
         """The settings of a workspace, not older than a moment."""
-        with self._lock:
-            known = self._settings.get(workspace)
-            if known is None or time.monotonic() - known[0] > SETTINGS_SECONDS:
-                known = time.monotonic(), self._load(Path(workspace) if workspace else None)
-                self._settings[workspace] = known
-            return known[1]
+        place = Path(workspace) if workspace else None
+        return self._fresh(self._settings, workspace, SETTINGS_SECONDS, lambda: self._load(place))
 
     def health(self, workspace: str | None) -> dict[str, Health]:
         """Who can work there; looked at again every half minute."""
-        with self._lock:
-            known = self._health.get(workspace)
-        if known is None or time.monotonic() - known[0] > HEALTH_SECONDS:
+
+        def look() -> dict[str, Health]:
             settings = self.settings(workspace)
-            found = health_of_all(Roster(settings.agents).agents(), settings.environ)
-            known = time.monotonic(), found
-            with self._lock:
-                self._health[workspace] = known
-        return known[1]
+            return health_of_all(Roster(settings.agents).agents(), settings.environ)
+
+        return self._fresh(self._health, workspace, HEALTH_SECONDS, look)
+
+    def _fresh(
+        self,
+        kept: dict[str | None, tuple[float, T]],
+        workspace: str | None,
+        seconds: float,
+        look: Callable[[], T],
+    ) -> T:
+        """What is kept while it is fresh, else a new look; nobody waits for the slow disk of another workspace."""
+        with self._lock:
+            known = kept.get(workspace)
+        if known is not None and time.monotonic() - known[0] <= seconds:
+            return known[1]
+        found = look()
+        now = time.monotonic()
+        with self._lock:
+            kept[workspace] = now, found
+            for name in [name for name, (when, _) in kept.items() if now - when > seconds]:
+                del kept[name]  # it would be looked at anew, and workspaces come and go
+        return found
 
 
 _OFFLINE = Health(False, "not looked at yet")
