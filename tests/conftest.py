@@ -6,9 +6,11 @@ process removes it at the end, and a keeper removes it should the main process b
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,13 @@ TEMPLATE = "proctor_template"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose where the shared server will lie; workers hear it from the main process. No test uses a real key or model."""
+    """Choose where the shared server will lie; workers hear it from the main process. No test uses a real key or model.
+
+    Ctrl-C must reach what tests start, also when a shell started us in the background and had it ignored.
+    """
+    with contextlib.suppress(ValueError):  # not the main thread
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "CLAUDE_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"):
         os.environ.pop(name, None)
     os.environ["OLLAMA_HOST"] = "http://127.0.0.1:9"

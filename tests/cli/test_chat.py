@@ -26,16 +26,24 @@ RULE = {"call": {"name": "add_architecture_rule", "args": {"feature_type": "bill
 
 
 @pytest.fixture
-def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def models() -> Iterator[ModelServer]:
+    """Models that follow the prompt's script."""
+    with ModelServer() as running:
+        yield running
+
+
+@pytest.fixture
+def project(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, models: ModelServer
+) -> Iterator[Path]:
     """A project whose SOLACE asks the scripted models; its supervisor is stopped afterwards."""
     place = tmp_path / "project"
     place.mkdir()
     (place / "a.txt").write_text("hello\n")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-simulated-0001")
-    with ModelServer() as models:
-        (place / "proctor.toml").write_text(SETTINGS.format(url=models.url))
-        yield place
-        _run(place, "supervisor", "stop")
+    (place / "proctor.toml").write_text(SETTINGS.format(url=models.url))
+    yield place
+    _run(place, "supervisor", "stop")
 
 
 def _run(place: Path, *words: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -107,7 +115,7 @@ def _until(fact: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not fact():
         assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.2)
+        time.sleep(0.05)
 
 
 # ── in a terminal ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -161,7 +169,9 @@ def _own_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def test_talking_in_a_terminal_asks_in_place_and_ctrl_c_stops_only_the_answer(project: Path) -> None:
+def test_talking_in_a_terminal_asks_in_place_and_ctrl_c_stops_only_the_answer(
+    project: Path, models: ModelServer
+) -> None:
     """Streamed text, tools shown, a question answered with y, a hanging answer stopped, left with Ctrl-D."""
     terminal = Terminal(project, "chat")
     terminal.expect("you> ")
@@ -170,8 +180,9 @@ def test_talking_in_a_terminal_asks_in_place_and_ctrl_c_stops_only_the_answer(pr
     terminal.type("y\n")
     terminal.expect("Added, master.")
     terminal.expect("you> ")
+    before = len(models.requests)
     terminal.type('FAKE:{"steps":[{"hang":true}]}\n')
-    time.sleep(2)
+    _until(lambda: len(models.requests) > before)
     terminal.type("\x03")
     terminal.expect("(stopped)")
     terminal.expect("you> ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -86,9 +87,10 @@ def test_watching_ends_with_the_task_and_tells_how(repo: Path, script: str, code
 @pytest.mark.slow
 def test_leaving_a_watched_task_does_not_stop_it(repo: Path) -> None:
     """Ctrl-C ends the watching only, and says how to come back."""
-    task = _json(repo, "tasks", "add", 'Go\nSCRIPT:{"steps":[{"run":"sleep 5"}]}', "--agent", "sim")[
-        "task_id"
-    ]
+    go = repo.parent / "go"
+    held = f"for n in $(seq 1200); do test -e {go} && break; sleep 0.1; done"
+    words = f"Go\nSCRIPT:{json.dumps({'steps': [{'run': held}]})}"
+    task = _json(repo, "tasks", "add", words, "--agent", "sim")["task_id"]
     _until(lambda: _json(repo, "tasks", "show", task)["status"] == "in_progress")
     watching = subprocess.Popen(
         [sys.executable, "-m", "proctor", "tasks", "watch", task],
@@ -103,6 +105,7 @@ def test_leaving_a_watched_task_does_not_stop_it(repo: Path) -> None:
     _, said = watching.communicate(timeout=60)
     assert watching.returncode == 130
     assert f"proctor tasks watch {task}" in said
+    go.touch()
     _until(lambda: _json(repo, "tasks", "show", task)["status"] == "completed")
 
 
@@ -151,3 +154,19 @@ def test_a_worker_refuses_sqlite_with_the_cure(repo: Path) -> None:
     done = _run(repo, "worker")
     assert done.returncode == 2
     assert "PROCTOR_DATABASE_URL" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_task_is_named_also_when_nobody_executes_it(repo: Path) -> None:
+    """The supervisor does not answer: who reads no id would add it again, and it would be done twice."""
+    pid = int(_json(repo, "supervisor", "start")["pid"])
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        added = _run(repo, "tasks", "add", "x", "--agent", "sim", "--json")
+        task = json.loads(added.stdout)
+        assert (added.returncode, task["status"]) == (6, "pending")
+        assert f"{task['task_id']} is pending" in added.stderr
+        cancelled = _run(repo, "tasks", "cancel", task["task_id"])
+        assert (cancelled.returncode, cancelled.stdout.split()) == (6, [task["task_id"], "cancelled"])
+    finally:
+        os.kill(pid, signal.SIGCONT)

@@ -18,6 +18,7 @@ from proctor.protocol.tools import Actor
 from proctor.server.frames import RequestError, asked
 from proctor.server.socket import MAX_MESSAGE
 from tests.server.conftest import Door, Socket
+from tests.server.test_serve import _running, _until
 
 SOME = {
     "list_directory": {},
@@ -140,11 +141,13 @@ def test_chat_says_what_is_missing(line: Socket) -> None:
     [
         ({"type": "read_file"}, "Missing file path"),
         ({"type": "read_file", "data": {"path": None}}, "Missing file path"),
+        ({"type": "read_file", "data": {"path": ""}}, "Missing file path"),
         ({"type": "write_file", "data": {"path": "a"}}, "Missing path or content"),
         ({"type": "write_file", "data": {"content": "a"}}, "Missing path or content"),
         ({"type": "create_backup", "data": {}}, "Missing workspace_path"),
         ({"type": "restore_backup", "data": {"backup_path": "x"}}, "Missing backup_path or workspace_path"),
         ({"type": "execute_command", "data": None}, "Missing command"),
+        ({"type": "execute_command", "data": {"command": ""}}, "Missing command"),
         ({"type": "chat"}, "Missing message"),
         ({"type": "fly"}, "Unknown message type: fly"),
         ({"type": "read_file", "data": {"path": "gone"}}, "File not found: gone"),
@@ -269,12 +272,18 @@ def test_call_nobody_answers_is_pending_and_goes_on_with_its_key(
     assert line.ask(named)["type"] == "write_success"
 
 
-def test_background_command_tells_its_end(line: Socket) -> None:
+def _held(name: str) -> str:
+    """A command that ends when the test has made this file; by itself after a minute."""
+    return f"n=0; while [ ! -e {name} ] && [ $n -lt 1200 ]; do sleep 0.05; n=$((n+1)); done"
+
+
+def test_background_command_tells_its_end(door: Door, line: Socket) -> None:
     """A background command answers at once, other requests go on, and its output comes as an extra frame."""
-    data = {"command": "sleep 1; echo done", "background": True}
+    data = {"command": f"{_held('go-on')}; echo done", "background": True}
     started = line.ask({"type": "execute_command", "data": data})
     assert started["type"] == "command_started"
     assert line.ask({"type": "ping"})["type"] == "pong"
+    (door.workspace / "go-on").touch()
     frame = line.receive()
     while frame["type"] == "command_progress":
         frame = line.receive()
@@ -285,27 +294,23 @@ def test_background_command_tells_its_end(line: Socket) -> None:
 
 def test_bug_6_one_client_does_not_hold_up_the_others(door: Door, line: Socket) -> None:
     """Bug 6: while one client's command runs, another client and the same one's ping are answered."""
-    line.send({"type": "execute_command", "data": {"command": "sleep 2; echo slow"}})
+    line.send({"type": "execute_command", "data": {"command": f"{_held('let-go')}; echo slow"}})
     assert line.ask({"type": "ping"})["type"] == "pong"
     with door.socket("/ws") as other:
         assert other.ask({"type": "list_directory"})["type"] == "directory_listing"
+    (door.workspace / "let-go").touch()
     assert line.receive()["stdout"] == "slow\n"
 
 
 def test_a_call_ends_with_its_connection(door: Door) -> None:
     """Who goes away leaves no command running."""
-    mark = door.workspace / "alive"
+    mark = f"mark-{time.monotonic_ns()}"
+    command = f": {mark}; touch alive; sleep 60; touch survived"
     with door.socket() as gone:
-        gone.send({"type": "execute_command", "data": {"command": "touch alive; sleep 3; touch survived"}})
-        deadline = time.monotonic() + 30
-        while not mark.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-    deadline = time.monotonic() + 30
-    while door.front.sockets:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    time.sleep(3.2)
+        gone.send({"type": "execute_command", "data": {"command": command}})
+        _until((door.workspace / "alive").exists)
+        assert _running(mark)
+    _until(lambda: not door.front.sockets and not _running(mark))
     assert not (door.workspace / "survived").exists()
 
 

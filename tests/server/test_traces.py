@@ -102,9 +102,11 @@ def test_trace_that_cannot_be_is_404(door: Door) -> None:
 
 @contextlib.contextmanager
 def _stream(door: Door, path: str, **headers: str) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
-    with httpx.stream("GET", door.http + path, headers={**door.headers, **headers}, timeout=30) as answer:
+    with httpx.stream("GET", door.http + path, headers={**door.headers, **headers}, timeout=60) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
-        yield _events(answer.iter_lines())
+        lines = answer.iter_lines()
+        assert next(lines) == ": connected"
+        yield _events(lines)
 
 
 def _events(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -133,7 +135,7 @@ def test_sse_without_a_place_shows_only_what_is_new(door: Door) -> None:
     trace = new_id("trace")
     _write(door, trace, 2)
     with _stream(door, "/api/events") as events:
-        threading.Timer(0.3, lambda: _write(door, trace, 1, 9)).start()
+        _write(door, trace, 1, 9)
         assert next(events)[1]["details"]["n"] == 9
 
 
@@ -171,8 +173,7 @@ async def test_slow_viewer_loses_nothing(sqlite_path: Any, monkeypatch: pytest.M
                 drafts = [Draft("t", "note", details={"n": start + n}) for n in range(10)]
                 await writer.append_async(drafts)
             assert await _collect(quick, 300) == list(range(300))
-            await asyncio.sleep(0.2)
-            assert len(slow.pending) <= 20
+            assert len(slow.pending) <= 20  # it was given what the quick one was, before that one read it
             assert await _collect(slow, 300) == list(range(300))
             hub.close()
     database.close()

@@ -35,20 +35,27 @@ class Tab:
 
     def do(self, method: str, **values: Any) -> dict[str, Any]:
         """Send one command and wait for its answer."""
-        mark = next(self._ids)
-        self._line.send(
-            json.dumps({"id": mark, "method": method, "params": values, "sessionId": self._session})
-        )
-        while (told := json.loads(self._line.recv(timeout=60))).get("id") != mark:
-            continue
+        told = self._send(method, **values)
         assert "error" not in told, told
         found: dict[str, Any] = told["result"]
         return found
 
+    def _send(self, method: str, **values: Any) -> dict[str, Any]:
+        """The answer as it comes, or the error that stands in its place."""
+        mark = next(self._ids)
+        self._line.send(
+            json.dumps({"id": mark, "method": method, "params": values, "sessionId": self._session})
+        )
+        told: dict[str, Any] = {}
+        while told.get("id") != mark:
+            told = json.loads(self._line.recv(timeout=60))
+        return told
+
     def open(self, address: str) -> None:
-        """Go there, and wait until the page is there."""
+        """Go there, and wait until that page is there: the one before may still answer for a moment."""
+        self.do("Runtime.evaluate", expression="window.leaving = true")
         self.do("Page.navigate", url=address)
-        self.until("document.readyState === 'complete' && location.href !== 'about:blank'")
+        self.until("document.readyState === 'complete' && location.href !== 'about:blank' && !window.leaving")
 
     def ask(self, script: str) -> Any:
         """The value of an expression in the page; promises are waited for."""
@@ -56,13 +63,16 @@ class Tab:
         assert "exceptionDetails" not in told, told
         return told["result"].get("value")
 
-    def until(self, script: str, seconds: float = 30) -> Any:
-        """Wait until an expression is true."""
+    def until(self, script: str, seconds: float = 90) -> Any:
+        """Wait until an expression is true; a page that is just being left or made is asked again."""
         deadline = time.monotonic() + seconds
-        while not (found := self.ask(script)):
-            assert time.monotonic() < deadline, self.ask("document.body && document.body.innerText")
+        while True:
+            told = self._send("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+            found = told.get("result", {}).get("result", {}).get("value")
+            if found and "exceptionDetails" not in told["result"]:
+                return found
+            assert time.monotonic() < deadline, (told, self.ask("document.body && document.body.innerText"))
             time.sleep(0.1)
-        return found
 
     def picture(self, path: Path) -> None:
         """Keep what it looks like."""
