@@ -121,8 +121,6 @@ def served(place: Path, *, database_url: str = "", **settings: Any) -> Iterator[
     paths = app.settings.paths
     browsers = Browsers(paths.browsers_file, paths.token_file)
     access = Access(paths.token_file, ports=ports, browsers=browsers, **settings)
-    lease = open_lease(app.database, paths.state_dir / "executors", kind="test")
-    desk = PlanDesk(app.plans, lease)
     loops: list[asyncio.AbstractEventLoop] = []
 
     def wake() -> None:
@@ -130,6 +128,8 @@ def served(place: Path, *, database_url: str = "", **settings: Any) -> Iterator[
         loops[0].call_soon_threadsafe(desk.wake)
 
     front = make_front(app, access, wake=wake)
+    lease = open_lease(app.database, paths.state_dir / "executors", kind="test")
+    desk = PlanDesk(app.plans, lease)
     doors = [
         uvicorn.Server(_config(create_app(app, front), "on")),
         uvicorn.Server(_config(Doorkeeper(WebSocketDoor(front), access, front.holder_of), "off")),

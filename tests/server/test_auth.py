@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,31 @@ def test_names_that_are_not_ours_are_refused(door: Door, open_door: Door, host: 
 def test_names_of_this_machine_come_in(door: Door, host: str) -> None:
     """Loopback by any of its names; the port may be a tunnel's."""
     assert door.get(PATH, headers={**door.headers, "Host": host}).status_code == 200
+
+
+def test_refusal_of_a_name_says_how_to_give_it(door: Door) -> None:
+    """Whoever set up a proxy reads the option that lets its name in."""
+    refused = door.get(PATH, headers={**door.headers, "Host": "proxy.example"})
+    assert "--name" in refused.json()["hint"]
+
+
+def test_refusals_are_closed_to_pages_like_every_answer(door: Door) -> None:
+    """What is refused can be framed, sniffed or read from elsewhere as little as what is answered."""
+    closed = {"x-content-type-options", "x-frame-options", "cross-origin-resource-policy", "referrer-policy"}
+    for headers in ({}, {"Host": "evil.example"}, {"Authorization": "Bearer prt_void"}, door.headers):
+        answer = door.get(PATH, headers=headers)
+        assert closed <= set(answer.headers)
+        assert len(answer.headers.get_list("x-frame-options")) == 1
+
+
+@pytest.mark.parametrize("path", ["/ws/", "/", "/ws/traces/a/b", "/api/tools"])
+def test_websocket_on_another_path_hears_where_they_are(door: Door, path: str) -> None:
+    """A wrong path is 404 with a sentence, not a bare 403 that looks like a wrong token."""
+    with pytest.raises(InvalidStatus) as refused, door.socket(path):
+        pass
+    response = refused.value.response
+    assert response.status_code == 404
+    assert "/ws" in json.loads(response.body or b"{}")["hint"]
 
 
 def test_without_auth_programs_come_in_but_do_not_answer_questions(open_door: Door) -> None:

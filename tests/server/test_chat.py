@@ -223,7 +223,7 @@ def test_a_parked_chat_answers_202_refuses_new_words_and_goes_on_once_answered(d
     assert (parked.status_code, parked.json()["outcome"]) == (202, "parked")
     place, (approval,) = parked.headers["Location"], parked.json()["waiting_for"]
     refused = door.post(f"{place}/messages", {"message": "never mind"})
-    assert (refused.status_code, refused.json()["code"]) == (403, "chat_waits")
+    assert (refused.status_code, refused.json()["code"]) == (409, "chat_waits")
     assert approval in refused.json()["error"]
     assert door.post(f"{place}/resume").status_code == 202
     door.post(f"/api/approvals/{approval}", {"approved": True})

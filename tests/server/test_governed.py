@@ -58,6 +58,14 @@ def test_execute_parks_until_the_human_answers_and_then_goes_on(door: Door) -> N
     assert (result["approvals_required"], result["approvals_received"]) == (1, 1)
 
 
+def test_another_plan_under_a_taken_id_is_a_conflict(door: Door) -> None:
+    """It is not forbidden, it does not fit what is there: 409."""
+    plan = _plan(READ, profile="technical")
+    door.post("/api/agents/execute", plan)
+    other = door.post("/api/agents/execute", {**plan, "goal": "another"})
+    assert (other.status_code, other.json()["code"]) == (409, "plan_conflict")
+
+
 def _ended(door: Door, place: str) -> dict[str, Any]:
     """The plan at this place, once it has ended."""
     deadline = time.monotonic() + 60

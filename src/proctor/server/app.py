@@ -42,7 +42,7 @@ from proctor.server.browsers import Browsers
 from proctor.server.front import Front
 from proctor.server.holding import Doorkeeper
 from proctor.server.mcp_http import McpDoor
-from proctor.server.socket import WebSocketDoor
+from proctor.server.socket import NoDoor, WebSocketDoor
 from proctor.server.traces import TraceDoor
 
 __all__ = ["create_app", "make_front"]
@@ -116,6 +116,7 @@ def create_app(app: App, front: Front | None = None) -> FastAPI:
         web.include_router(routes)
     web.router.routes.append(WebSocketRoute("/ws", WebSocketDoor(front)))
     web.router.routes.append(WebSocketRoute("/ws/traces/{trace_id}", TraceDoor(front)))
+    web.router.routes.append(WebSocketRoute("/{path:path}", NoDoor()))
     web.router.routes.append(Route("/mcp", door, include_in_schema=False))
     web.add_middleware(Doorkeeper, access=front.access, holders=front.holder_of, traffic=front.traffic)
     web.openapi = lambda: _described(web, front)  # type: ignore[method-assign]  # as FastAPI's docs do it

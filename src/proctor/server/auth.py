@@ -121,8 +121,8 @@ class Access:
         host = _host_of(hosts[0].decode("latin-1")) if len(hosts) == 1 else None
         if host is not None and self._ours(host, scope):
             return None
-        shown = hosts[0].decode("latin-1")[:100] if hosts else "none"
-        hint = "Use the address that `proctor serve` printed, or give the name with --host."
+        shown = b", ".join(hosts).decode("latin-1")[:100] or "none"
+        hint = "Use the address that `proctor serve` printed, or give it the name with --name."
         return Refusal(403, f"The Host {shown!r} is not a name of this server.", hint)
 
     def _ours(self, host: str, scope: Scope) -> bool:

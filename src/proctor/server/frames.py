@@ -112,9 +112,9 @@ def _text(message: Fields, name: str) -> str | None:
 
 
 def inputs_of(request: Asked, tool: Tool, needs: tuple[tuple[str, ...], ...], missing: str) -> dict[str, Any]:
-    """What the tool gets; a null is as good as nothing, an empty text is a text."""
+    """What the tool gets; a null is as good as nothing, and so is an empty text where only content may be empty."""
     for names in needs:
-        if all(request.get(name) is None for name in names):
+        if all(request.get(name) in _NOTHING.get(name, (None, "")) for name in names):
             raise RequestError(missing)
     known = {*tool.input.model_fields, *tool.parameter_aliases}
     fitting = {name: value for name, value in request.beside.items() if name in known and value is not None}
@@ -177,6 +177,7 @@ def _command(_request: Asked, output: Fields) -> Frame:
     return {"type": "command_output", **{name: output[name] for name in ("stdout", "stderr", "exit_code")}}
 
 
+_NOTHING: Final = {"content": (None,)}
 _FILE: Final = ("path", "file_path", "filename")
 REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
     {

@@ -70,7 +70,7 @@ class Guard:
         self._traffic.open += 1
         try:
             if scope["type"] == "http":
-                await self._limited(scope, receive, _closing(send))
+                await self._limited(scope, receive, send)
             else:
                 await self._app(scope, receive, send)
         finally:
@@ -100,7 +100,7 @@ class Guard:
                 raise HTTPException(413, _TOO_LARGE.error)  # the application answers it in its own way
             return message
 
-        await self._app(scope, counted, send)
+        await self._app(scope, counted, _closing(send))
 
 
 def _closing(send: Send) -> Send:
@@ -132,6 +132,8 @@ async def refuse(scope: Scope, send: Send, refusal: Refusal) -> None:
     ]
     if refusal.status == 401:
         headers.append((b"www-authenticate", b'Bearer realm="proctor"'))
+    if scope["type"] == "http":
+        send = _closing(send)
     if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):
         await send({"type": "websocket.close", "code": 1008, "reason": refusal.error[:120]})
         return

@@ -37,7 +37,7 @@ from proctor.server.frames import (
 from proctor.server.front import HOLD_SECONDS, Front, How
 from proctor.server.guard import Message, Receive, Scope, Send, refuse
 
-__all__ = ["MAX_MESSAGE", "MOST_SOCKETS", "WebSocketDoor"]
+__all__ = ["MAX_MESSAGE", "MOST_SOCKETS", "NoDoor", "WebSocketDoor"]
 
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 MOST_SOCKETS: Final = 2000
@@ -74,6 +74,17 @@ class WebSocketDoor:
             await _Connection(self._front, receive, send).serve()
         finally:
             self._front.sockets -= 1
+
+
+class NoDoor:
+    """What a WebSocket on any other path hears: where they are."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the handshake with a sentence."""
+        await receive()  # websocket.connect
+        place = str(scope["path"])[:200]
+        hint = "Connect to /ws, or to /ws/traces/{trace_id}."
+        await refuse(scope, send, Refusal(404, f"There is no WebSocket at {place}.", hint))
 
 
 class _Progress:
