@@ -28,7 +28,6 @@ from proctor.compat.connection import ReadConnection
 from proctor.compat.desk import call_tool, workspace_here
 from proctor.compat.house import House, users_house
 from proctor.config import environment
-from proctor.engine import client
 
 __all__ = [
     "get_db_connection",
@@ -119,7 +118,7 @@ class _Door:
         sockets: Any = importlib.import_module("proctor.server.socket")
         settings = house.app.settings
         access = auth.Access(settings.paths.token_file, ports=ports)
-        self.front = web.make_front(house.app, access, wake=lambda: client.ensure(settings))
+        self.front = web.make_front(house.app, access)
         self._app = guard.Guard(sockets.WebSocketDoor(self.front), access)
         self.most = 4 * sockets.MAX_MESSAGE
 

@@ -102,11 +102,11 @@ def agent_row(fact: AgentFact) -> dict[str, Any]:
     }
 
 
-def router(front: Front) -> APIRouter:
+def router(front: Front, agents: Agents) -> APIRouter:
     """All routes, the fixed words before the names."""
     routes = APIRouter(prefix="/api/v1/agents", tags=["compat"], responses=REFUSALS)
-    agents = Agents(front)
     _tasks(routes, front, agents)
+    _by_hand(routes, front, agents)
     _files(routes, front)
     _builds(routes, front)
     _people(routes, agents)
@@ -132,13 +132,11 @@ def _people(routes: APIRouter, agents: Agents) -> None:
 
 
 def _tasks(routes: APIRouter, front: Front, agents: Agents) -> None:
-    tasks = front.app
-
     @routes.post("/tasks", response_model=None, summary="Put a task into the queue")
     async def add_task(new: Annotated[TaskIn, Body()], workspace: Place = None) -> Response:
         place = front.place(workspace)
         agent, note = await asyncio.to_thread(_chosen, agents, new.agent)
-        made = await asyncio.to_thread(tasks.tasks.add, _new(front, new, agent, place))
+        made = await asyncio.to_thread(front.app.tasks.add, _new(front, new, agent, place))
         trouble = await front.nudge()
         woken = f"; but nobody executes yet: {trouble}" if trouble else ""
         body = {
@@ -151,12 +149,16 @@ def _tasks(routes: APIRouter, front: Front, agents: Agents) -> None:
 
     @routes.get("/tasks/pending", response_model=None, summary="Tasks that wait")
     async def pending(limit: Annotated[int, Query(ge=1, le=MOST)] = 100) -> Response:
-        found = await asyncio.to_thread(partial(tasks.tasks.list, status=WAITING, limit=limit))
+        found = await asyncio.to_thread(partial(front.app.tasks.list, status=WAITING, limit=limit))
         return json_response([task_row(one) for one in found])
 
     @routes.get("/tasks/{task_id}", response_model=None, summary="One task")
     async def show_task(task_id: str) -> Response:
-        return json_response(task_row(await asyncio.to_thread(tasks.tasks.get, task_id)))
+        return json_response(task_row(await asyncio.to_thread(front.app.tasks.get, task_id)))
+
+
+def _by_hand(routes: APIRouter, front: Front, agents: Agents) -> None:
+    """What a person decides about one task."""
 
     @routes.post("/tasks/{task_id}/assign", response_model=None, summary="Say who is to do it")
     async def assign(task_id: str, said: Annotated[AssignIn, Body()]) -> Response:
@@ -171,7 +173,7 @@ def _tasks(routes: APIRouter, front: Front, agents: Agents) -> None:
         "/tasks/{task_id}/complete", response_model=None, summary="Refused: a task ends by its proof"
     )
     async def complete(task_id: str) -> Response:
-        task = await asyncio.to_thread(tasks.tasks.get, task_id)
+        task = await asyncio.to_thread(front.app.tasks.get, task_id)
         if task.status is TaskState.COMPLETED:
             return json_response(
                 {"message": "Task completed", "task_id": task.task_id, "status": "completed"}
@@ -187,7 +189,7 @@ def _tasks(routes: APIRouter, front: Front, agents: Agents) -> None:
         change = partial(give_up_task, name=task_id, reason=reason, by=front.user, now=datetime.now(UTC))
         done = await front.app.writer.transact_async(change)
         await front.nudge()
-        row = task_row(await asyncio.to_thread(tasks.tasks.get, done))
+        row = task_row(await asyncio.to_thread(front.app.tasks.get, done))
         message = "Task failed" if row["status"] == "failed" else "It runs; it is being stopped"
         return json_response({"message": message, "task_id": done, "status": row["status"]})
 

@@ -113,7 +113,7 @@ def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | 
 
 def status_of(error: CallError) -> int:
     """The HTTP status of a call that gave no output."""
-    return _BY_CODE.get(error.code, _BY_EXIT.get(error.exit_code, 500 if error.code == "defect" else 422))
+    return _BY_CODE.get(error.code, _BY_EXIT.get(error.exit_code, 422))
 
 
 def error_body(error: CallError) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from starlette.routing import Route, WebSocketRoute
 from proctor import __version__
 from proctor.app import App
 from proctor.config import Paths
-from proctor.engine import client
 from proctor.protocol.errors import ProctorError
 from proctor.server import (
     agents_api,
@@ -65,15 +64,10 @@ TAGS: Final = [
 
 def make_front(app: App, access: Access | None = None, wake: Callable[[], object] | None = None) -> Front:
     """What the surfaces share; without a `wake` of its own a server starts the background supervisor when needed."""
-    settings = app.settings
     _ = app.metrics  # before the first write, or it would not be counted
     if wake is not None:
         app.wake = wake
-    return Front(
-        app,
-        access or _access(settings.paths),
-        wake=wake or (lambda: client.ensure(settings)),
-    )
+    return Front(app, access or _access(app.settings.paths), wake=app.wake)
 
 
 def _access(paths: Paths) -> Access:
@@ -97,6 +91,7 @@ def create_app(app: App, front: Front | None = None) -> FastAPI:
         redoc_url=None,
     )
     web.state.front = front
+    agents = agents_api.Agents(front)
     metrics = app.metrics.registry
     metrics.register(health.ServerGauges(front))
     for routes in (
@@ -104,13 +99,13 @@ def create_app(app: App, front: Front | None = None) -> FastAPI:
         browser_api.router(front),
         tools_api.router(front),
         solace.router(front),
-        agents_api.router(front),
+        agents_api.router(front, agents),
         approvals_api.router(front),
         governed.router(front),
         plans_api.router(front),
         chat_api.router(front),
         traces.router(front),
-        work_api.router(front),
+        work_api.router(front, agents),
         records_api.router(front),
     ):
         web.include_router(routes)

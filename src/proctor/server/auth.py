@@ -7,7 +7,7 @@ would end in logs and histories; a browser's cookie alone only reads; a refusal 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +26,7 @@ __all__ = [
     "is_loopback",
     "presented_cookie",
     "presented_token",
+    "query_pairs",
 ]
 
 Scope = Mapping[str, Any]
@@ -219,12 +220,12 @@ def _in_address(scope: Scope, name: str) -> str | None:
     if scope["type"] != "websocket":
         return None
     kept: str | None = scope.get(_SECRETS[name])
-    return kept if kept is not None else dict(_query(scope)).get(name)
+    return kept if kept is not None else dict(query_pairs(scope)).get(name)
 
 
-def hide_token(scope: dict[str, Any]) -> None:
+def hide_token(scope: MutableMapping[str, Any]) -> None:
     """Take token and page key out of a WebSocket's address before anybody logs it."""
-    pairs = _query(scope)
+    pairs = query_pairs(scope)
     if any(name in _SECRETS for name, _ in pairs):
         scope.update({_SECRETS[name]: value for name, value in pairs if name in _SECRETS})
         rest = [(name, value) for name, value in pairs if name not in _SECRETS]
@@ -245,7 +246,8 @@ def _only_reads(scope: Scope) -> bool:
     return scope["method"] in _READS and scope["path"] not in _TAKES
 
 
-def _query(scope: Scope) -> list[tuple[str, str]]:
+def query_pairs(scope: Scope) -> list[tuple[str, str]]:
+    """What stands behind the `?` of an address; nothing where it cannot be read."""
     try:
         return parse_qsl(scope.get("query_string", b"").decode("latin-1"), max_num_fields=100)
     except ValueError:

@@ -62,7 +62,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         if scope["type"] == "websocket":
-            hide_token(scope)  # type: ignore[arg-type]  # servers give a dict
+            hide_token(scope)
         refusal = self._refusal(scope)
         if refusal is not None:
             await refuse(scope, send, refusal)

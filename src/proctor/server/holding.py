@@ -52,7 +52,7 @@ class Doorkeeper:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let one connection in, or say why not."""
         if scope["type"] == "websocket":
-            hide_token(scope)  # type: ignore[arg-type]  # servers give a dict
+            hide_token(scope)
         if scope["type"] == "lifespan" or not _shows_task_token(scope):
             await self._people(scope, receive, send)
             return

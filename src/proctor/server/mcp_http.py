@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import parse_qsl
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -20,6 +19,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 
 from proctor.gate.task_tokens import Holder
+from proctor.server.auth import query_pairs
 from proctor.server.front import Front
 from proctor.server.guard import MAX_BODY, Message, Receive, Scope, Send
 from proctor.server.holding import HOLDER
@@ -80,7 +80,7 @@ class McpDoor:
         """Serve one request."""
         assert self._manager is not None, "running() surrounds every use"
         holder = HOLDER.get()
-        query = dict(_pairs(scope))
+        query = dict(query_pairs(scope))
         scope[_SEEN] = _Seen(holder, query.get("workspace"), _hold(query.get("hold")))
         scope["user"] = _owner(holder)
         if scope["method"] == "GET":
@@ -134,13 +134,6 @@ class McpDoor:
 
 async def _one(receive: Receive) -> Message:
     return await receive()
-
-
-def _pairs(scope: Scope) -> list[tuple[str, str]]:
-    try:
-        return parse_qsl(scope.get("query_string", b"").decode("latin-1"), max_num_fields=100)
-    except ValueError:
-        return []
 
 
 def _hold(given: str | None) -> float:

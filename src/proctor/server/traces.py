@@ -16,7 +16,7 @@ from starlette.responses import StreamingResponse
 
 from proctor.protocol.errors import ProctorError, UsageError
 from proctor.server.answers import REFUSALS
-from proctor.server.auth import Refusal
+from proctor.server.auth import Refusal, query_pairs
 from proctor.server.front import MAX_NAME, Front
 from proctor.server.guard import Receive, Scope, Send, refuse
 from proctor.server.hub import Viewer
@@ -110,9 +110,7 @@ async def _listen(viewer: Viewer, receive: Receive, send: Send) -> None:
 
 def _after(scope: Scope) -> int:
     """Where a viewer that comes back goes on: `?after=SEQ`; from the beginning by default."""
-    from urllib.parse import parse_qs
-
-    given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("after", ["0"])[-1]
+    given = dict(query_pairs(scope)).get("after", "0")
     return min(int(given), _MAX_SEQ) if given.isascii() and given.isdigit() and len(given) < 20 else 0
 
 

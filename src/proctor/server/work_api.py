@@ -62,10 +62,9 @@ class Controls(BaseModel):
     changed: list[str] = Field(default_factory=list)
 
 
-def router(front: Front) -> APIRouter:
+def router(front: Front, agents: Agents) -> APIRouter:
     """All routes."""
     routes = APIRouter(prefix="/api", responses=REFUSALS)
-    agents = Agents(front)
     _overview(routes, front)
     _tasks(routes, front)
     _new_tasks(routes, front, agents)
