@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from proctor.agents.driver import AttemptEnd, Failure, Outcome
+from proctor.agents.driver import AgentEvent, AttemptEnd, Delegation, Failure, Outcome
 from proctor.engine.claims import Claim, Claims, LostClaimError, Work
 from proctor.engine.controls import set_paused
 from proctor.engine.dispatch import Desk, dispatch
 from proctor.engine.tasks import NewTask
+from proctor.protocol.events import EventStatus
 from proctor.protocol.ids import ExecutorId
 from proctor.protocol.states import TaskState
 from proctor.store.tables import attempts, events, task_history, task_queue
@@ -208,3 +211,96 @@ async def test_the_place_of_work_survives_attempts_that_never_had_one(house: Hou
         assert again.earlier is not None
         assert (again.earlier["worktree"], again.earlier["native_id"]) == ("/w", "n")
         assert again.identities == ("one",)
+
+
+async def test_a_cancel_that_comes_before_the_parking_is_not_forgotten(house: House) -> None:
+    """Parked with a cancel in the row, the task would wait for an answer that nobody wants to give."""
+    claims, claim = await begun(house)
+    house.tasks.cancel(claim.task.task_id, by="somebody")
+    assert not await claims.park(claim, AttemptEnd(Outcome.INTERRUPTED, "parked"), question="?")
+    assert house.tasks.get(claim.task.task_id).owner == "one"
+    ended = await claims.finish(claim, AttemptEnd(Outcome.CANCELLED, "cancelled on request"), Work())
+    assert ended is TaskState.CANCELLED
+
+
+async def test_who_asked_for_a_cancel_is_in_the_trace_once(house: House) -> None:
+    """The end of a running task is written by Proctor; the wish for it is a person's."""
+    _, claim = await begun(house)
+    for _ in range(2):
+        house.tasks.cancel(claim.task.task_id, by="somebody")
+    query = sa.select(events.c.actor, events.c.actor_name).where(events.c.event == "note")
+    with house.database.read() as connection:
+        assert [tuple(row) for row in connection.execute(query)] == [("human", "somebody")]
+
+
+def _handed_on(house: House, task_id: str) -> list[str]:
+    found = house.tasks.list(status=["pending"])
+    return sorted(task.description for task in found if task.context.get("delegated_from") == task_id)
+
+
+async def _wish(house: House, claim: Claim, text: str) -> None:
+    """What an agent's stream says of a delegation while it works, as the attempt writes it down."""
+    event = AgentEvent("task", text, EventStatus.PENDING, details={"delegate_to": "a", "guidance": "g"})
+    draft = event.draft(
+        claim.task.trace_id or "", agent="a", task_id=claim.task.task_id, attempt=claim.attempt
+    )
+    await house.writer.append_async([draft])
+
+
+async def test_a_delegation_of_before_the_takeover_is_not_lost(house: House) -> None:
+    """The agent that goes on does not say again what it has handed on; the log knows it, each wish once."""
+    first, claim = await begun(house)
+    await first.note(claim, native_id="talk")
+    await _wish(house, claim, "said before")
+    await _wish(house, claim, "said twice")
+    second = claims_of(house, "two")
+    over = await second.take(claim.task.task_id, 1, is_dead=dead)
+    assert over is not None
+    assert over.taken_over
+    await _wish(house, over, "said twice")
+    wishes = (Delegation("a", "said twice", "g"), Delegation("a", "said after", "g"), Delegation("a", " "))
+    await second.finish(over, AttemptEnd(Outcome.SUCCEEDED, "done", delegations=wishes), Work())
+    assert _handed_on(house, claim.task.task_id) == ["said after", "said before", "said twice"]
+
+
+async def test_only_success_hands_work_on(house: House) -> None:
+    """An attempt that fails is tried again and says so again: handed on twice it would be done twice."""
+    clock = FakeClock()
+    claims, claim = await begun(house)
+    await claims.note(claim, native_id="talk")
+    await _wish(house, claim, "the rest")
+    wish = (Delegation("a", "the rest", "g"),)
+    await claims.finish(claim, replace(BROKEN, delegations=wish), Work())
+    assert _handed_on(house, claim.task.task_id) == []
+    clock.forward(hours=1)
+    hand_over(house, clock)
+    again = await claims.take(claim.task.task_id, 2, is_dead=alive)
+    assert again is not None
+    await claims.note(again, native_id="another talk")
+    await claims.finish(again, AttemptEnd(Outcome.SUCCEEDED, "done", delegations=wish), Work())
+    assert _handed_on(house, claim.task.task_id) == ["the rest"]
+
+
+async def test_delegations_beyond_the_bound_are_named(house: House) -> None:
+    """At most three are taken; what is left out is said, not dropped in silence."""
+    claims, claim = await begun(house)
+    wishes = tuple(Delegation("a", f"part {number}") for number in range(5))
+    await claims.finish(claim, AttemptEnd(Outcome.SUCCEEDED, "done", delegations=wishes), Work())
+    assert _handed_on(house, claim.task.task_id) == ["part 0", "part 1", "part 2"]
+    query = sa.select(events.c.details).where(events.c.event == "note")
+    with house.database.read() as connection:
+        (said,) = [json.loads(text) for text in connection.execute(query).scalars()]
+    assert (said["left"], said["count"]) == (["part 3", "part 4"], 2)
+
+
+async def test_a_retry_lifts_a_deadline_that_has_passed(house: House) -> None:
+    """Whoever tries again wants it nevertheless; a deadline that is still ahead stays."""
+    ahead = datetime.now(UTC) + timedelta(hours=1)
+    late, early = (
+        house.tasks.add(NewTask("x", agent="a", deadline=moment))
+        for moment in (datetime.now(UTC) - timedelta(seconds=1), ahead)
+    )
+    for task in (late, early):
+        house.tasks.cancel(task.task_id, by="t")
+    assert house.tasks.retry(late.task_id, by="t").deadline is None
+    assert house.tasks.retry(early.task_id, by="t").deadline == ahead

@@ -275,6 +275,28 @@ def test_an_answered_task_goes_on_as_a_new_attempt(database: Database, answer: s
         assert [draft.event for draft in drafts] == ["task_resumed"]
 
 
+def test_a_deadline_ends_what_waits_for_a_person_or_a_retry(database: Database) -> None:
+    """Neither a question that nobody answers nor a long back-off outlives the deadline; the question is taken back."""
+    soon, later = NOON + timedelta(minutes=1), NOON + timedelta(hours=1)
+    with undone(database) as connection:
+        _one(connection, status="awaiting_approval", deadline=soon)
+        _approval(connection, "pending", later)
+        _one(connection, "again", status="recovering", deadline=soon, not_before=later)
+        assert dispatch(connection, ROOM, NOON, full=True)[0].changed == 0
+        dispatch(connection, ROOM, soon, full=False)
+        assert [_status(connection, name)[0] for name in ("t", "again")] == ["failed", "failed"]
+        assert connection.execute(sa.select(approvals.c.status)).scalars().all() == ["void"]
+
+
+def test_an_agent_is_found_whatever_the_case_of_its_name(database: Database) -> None:
+    """A row put in by SQL may spell it otherwise; it is handed over under the agent's own name, also in a quick look."""
+    with undone(database) as connection:
+        _one(connection, assigned_to_agent="fOrGe")
+        jobs = dispatch(connection, Desk({"a": 1, "FORGE": 1}), NOON, full=False)[0].jobs
+        assert [job.task_id for job in jobs] == ["t"]
+        assert connection.execute(sa.select(task_queue.c.assigned_to_agent)).scalar() == "FORGE"
+
+
 def test_a_task_without_agent_goes_to_a_skilled_one_and_says_why(database: Database) -> None:
     """The choice is an event with the alternatives."""
     desk = Desk({"a": 5, "b": 1}, {"b": frozenset({"review"})})

@@ -244,9 +244,15 @@ class Attempts:
             end = replace(await run.end(), usage=_alone(claim, request, await run.end()))
         await log.flush()
         if question is not None and not self.running[claim.task.task_id].cancelled:
-            await self._claims.park(claim, end, question=question)
-            return None
+            if await self._claims.park(claim, end, question=question):
+                return None
+            end = replace(end, outcome=Outcome.CANCELLED, reason="cancelled on request", failure=Failure.NONE)
+        if end.outcome is Outcome.TIMED_OUT and self._too_late(claim):
+            end = replace(end, reason=f"the deadline passed while it ran ({end.reason})")
         return replace(end, simulated=end.simulated or agent.driver.capabilities.simulated)
+
+    def _too_late(self, claim: Claim) -> bool:
+        return claim.task.deadline is not None and claim.task.deadline <= self._clock.now()
 
     def _lost(self, claim: Claim) -> LostClaimError | None:
         """Asked while the log is locked; whoever takes over needs that lock too, so the order is certain."""

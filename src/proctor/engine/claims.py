@@ -17,7 +17,7 @@ from proctor.agents.driver import AttemptEnd, Delegation, Outcome
 from proctor.engine import rows
 from proctor.engine.dispatch import backoff
 from proctor.engine.patience import patiently
-from proctor.engine.tasks import NewTask, Task, draft_of, insert_task, void_questions
+from proctor.engine.tasks import MAX_DESCRIPTION, NewTask, Task, draft_of, insert_task, void_questions
 from proctor.protocol.errors import ProctorError
 from proctor.protocol.events import ActorKind, Draft, EventKind, EventStatus
 from proctor.protocol.ids import ExecutorId
@@ -29,6 +29,7 @@ __all__ = ["Claim", "Claims", "LostClaimError", "Work"]
 
 MAX_DELEGATIONS = 3
 MAX_TEXT = 20_000
+MAX_LEFT = 20
 
 
 class LostClaimError(ProctorError):
@@ -146,17 +147,20 @@ class Claims:
 
         await patiently(lambda: self._writer.transact_async(change))
 
-    async def park(self, claim: Claim, end: AttemptEnd, *, question: str) -> None:
-        """End the attempt without ending the task: a person must answer first."""
+    async def park(self, claim: Claim, end: AttemptEnd, *, question: str) -> bool:
+        """End the attempt without ending the task: a person must answer first. False: they want it cancelled."""
         drafts = [
             self._draft(claim, "task_parked", status=EventStatus.WARNING, details={"question": question})
         ]
 
-        def change(connection: sa.Connection) -> tuple[None, list[Draft]]:
+        def change(connection: sa.Connection) -> tuple[bool, list[Draft]]:
+            row = connection.execute(rows.TAKE, {"b_task": claim.task.task_id}).mappings().first()
+            if row is not None and row["owner"] == self.executor_id and row["cancel_requested"]:
+                return False, []
             self._close(connection, claim, TaskState.AWAITING_APPROVAL, "parked", end, Work(), {})
-            return None, drafts
+            return True, drafts
 
-        await patiently(lambda: self._writer.transact_async(change))
+        return await patiently(lambda: self._writer.transact_async(change))
 
     async def finish(self, claim: Claim, end: AttemptEnd, work: Work) -> TaskState:
         """End the attempt; decide in the same transaction whether the task ends or is tried again."""
@@ -173,7 +177,7 @@ class Claims:
         else:
             state, values = self._not_done(connection, claim, end, work, now)
         self._close(connection, claim, state, end.outcome.value, end, work, values)
-        handed_on = self._delegate(connection, claim, end.delegations)
+        handed_on = self._delegate(connection, claim, end) if state is TaskState.COMPLETED else []
         duration = max(0, int((now - claim.began).total_seconds() * 1000))
         self._record(connection, claim, end, duration)
         return state, [*self._ended(claim, end, state, duration), *handed_on]
@@ -258,31 +262,37 @@ class Claims:
             )
         return drafts
 
-    def _delegate(self, connection: sa.Connection, claim: Claim, wishes: Sequence[Delegation]) -> list[Draft]:
-        """Turn an agent's wish to hand work on into tasks; how deep and how many is bounded."""
-        depth = int(claim.task.context.get("delegation_depth", 0)) + 1
-        drafts: list[Draft] = []
-        for wish in wishes[:MAX_DELEGATIONS] if depth <= MAX_DELEGATIONS else ():
-            context = {
-                "delegated_from": claim.task.task_id,
-                "guidance": wish.guidance,
-                "delegation_depth": depth,
-            }
-            new = NewTask(
-                description=wish.description,
-                task_type=claim.task.task_type,
-                priority=claim.task.priority,
-                agent=wish.agent,
-                context=context,
-                workspace=claim.task.workspace,
-                session_id=claim.task.session_id,
-                trace_id=claim.task.trace_id,
-                created_by=claim.agent,
-            )
-            task_id, added = insert_task(connection, new, ActorKind.AGENT)
-            route = {"selected": wish.agent, "reason": wish.guidance, "new_task": task_id}
-            drafts += [self._draft(claim, "route_decision", kind=EventKind.CANONICAL, details=route), *added]
+    def _delegate(self, connection: sa.Connection, claim: Claim, end: AttemptEnd) -> list[Draft]:
+        """Turn a successful agent's wishes to hand work on into tasks; how deep and how many is bounded."""
+        depth = int(claim.task.context.get("delegation_depth") or 0) + 1
+        wishes = _wishes(connection, claim, end)
+        taken = wishes[:MAX_DELEGATIONS] if depth <= MAX_DELEGATIONS else []
+        drafts = [draft for wish in taken for draft in self._hand_on(connection, claim, wish, depth)]
+        if left := [wish.description[:200] for wish in wishes[len(taken) :]]:
+            why = f"a task hands on at most {MAX_DELEGATIONS} others, {MAX_DELEGATIONS} levels deep"
+            facts = {"what": "not handed on", "reason": why, "left": left[:MAX_LEFT], "count": len(left)}
+            drafts.append(self._draft(claim, "note", status=EventStatus.WARNING, details=facts))
         return drafts
+
+    def _hand_on(
+        self, connection: sa.Connection, claim: Claim, wish: Delegation, depth: int
+    ) -> Sequence[Draft]:
+        task = claim.task
+        context = {"delegated_from": task.task_id, "guidance": wish.guidance, "delegation_depth": depth}
+        new = NewTask(
+            description=wish.description[:MAX_DESCRIPTION],
+            task_type=task.task_type,
+            priority=task.priority,
+            agent=wish.agent[:100],
+            context=context,
+            workspace=task.workspace,
+            session_id=task.session_id,
+            trace_id=task.trace_id,
+            created_by=claim.agent,
+        )
+        task_id, added = insert_task(connection, new, ActorKind.AGENT)
+        route = {"selected": wish.agent, "reason": wish.guidance, "new_task": task_id}
+        return [self._draft(claim, "route_decision", kind=EventKind.CANONICAL, details=route), *added]
 
     def _draft(self, claim: Claim, event: str, **more: Any) -> Draft:
         return _draft(claim.task, claim.attempt, event, **more)
@@ -309,6 +319,19 @@ def _result(end: AttemptEnd, work: Work) -> dict[str, Any]:
         "simulated": end.simulated,
         **work.more,
     }
+
+
+def _wishes(connection: sa.Connection, claim: Claim, end: AttemptEnd) -> list[Delegation]:
+    """What the agent wants to hand on; what it said before a death or a parking only the log still knows."""
+    before: list[Delegation] = []
+    if claim.taken_over or claim.attempt > 1:
+        said = rows.wishes_before(connection, claim.task.task_id, claim.attempt)
+        before = [
+            Delegation(str(one["delegate_to"]), str(one["text"]), str(one.get("guidance", "")))
+            for one in said
+        ]
+    named = [wish for wish in (*before, *end.delegations) if wish.description.strip()]
+    return list(dict.fromkeys(named))
 
 
 def _earlier(past: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:

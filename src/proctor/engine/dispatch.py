@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from proctor.engine import rows
 from proctor.engine.foreign import defect_of
-from proctor.engine.tasks import Task, draft_of
+from proctor.engine.tasks import Task, draft_of, void_questions
 from proctor.protocol.events import Draft, EventKind, EventStatus
 from proctor.protocol.ids import new_id
 from proctor.protocol.states import TASK, TaskState
@@ -85,7 +85,8 @@ def waiting(
 
     The order is priority, age, id; `after` is where the page before ended.
     """
-    able = sa.or_(task_queue.c.assigned_to_agent.is_(None), task_queue.c.assigned_to_agent.in_(agents))
+    given = task_queue.c.assigned_to_agent
+    able = sa.or_(given.is_(None), sa.func.lower(given).in_([agent.lower() for agent in agents]))
     query = task_queue.select().where(could_run(now, full=full))
     query = query.order_by(task_queue.c.priority.desc(), task_queue.c.created_at, task_queue.c.task_id)
     if after is not None:
@@ -111,11 +112,12 @@ def could_run(now: datetime, *, full: bool) -> sa.ColumnElement[bool]:
         *([TaskState.BLOCKED] if full else []),
     ]
     answered = sa.exists().where(approvals.c.task_id == task_queue.c.task_id, approvals.c.status != "pending")
+    late = task_queue.c.deadline <= now
     ready = sa.or_(
         task_queue.c.status.in_([state.value for state in wanted]),
-        sa.and_(task_queue.c.status == TaskState.AWAITING_APPROVAL.value, answered),
+        sa.and_(task_queue.c.status == TaskState.AWAITING_APPROVAL.value, sa.or_(answered, late)),
     )
-    due = sa.or_(task_queue.c.not_before.is_(None), task_queue.c.not_before <= now)
+    due = sa.or_(task_queue.c.not_before.is_(None), task_queue.c.not_before <= now, late)
     return sa.and_(ready, due, task_queue.c.queued_at.is_(None), task_queue.c.owner.is_(None))
 
 
@@ -178,6 +180,8 @@ class _Look:
             self._end(task, TaskState.FAILED, "task_failed", f"another program put it in so: {defect}")
         elif task.deadline is not None and task.deadline <= self.now:
             self._end(task, TaskState.FAILED, "task_failed", "the deadline passed before it could run")
+        elif task.not_before is not None and task.not_before > self.now:
+            return
         elif task.status is TaskState.AWAITING_APPROVAL:
             self._answered(task)
         elif broken := self._broken_dependency(task):
@@ -204,7 +208,7 @@ class _Look:
     def _assign(self, task: Task) -> None:
         if self.paused & {"all", f"session:{task.session_id}", f"agent:{task.agent}"}:
             return
-        agent = task.agent or self._route(task)
+        agent = self._named(task.agent) or self._route(task)
         if agent is None or self.free.get(agent, 0) <= 0 or f"agent:{agent}" in self.paused:
             return
         self.free[agent] -= 1
@@ -228,6 +232,12 @@ class _Look:
                 details={"agent": agent},
             )
         )
+
+    def _named(self, agent: str | None) -> str | None:
+        """Agents are found whatever the case of their name, also in rows that others put in."""
+        if agent is None or agent in self.desk.slots:
+            return agent
+        return next((name for name in self.desk.slots if name.casefold() == agent.casefold()), agent)
 
     def _route(self, task: Task) -> str | None:
         """Choose an agent: skilled in this type first, then the one with most room; equal inputs, equal choice."""
@@ -259,6 +269,7 @@ class _Look:
         self.drafts.append(self._ending(task, "task_parked", EventStatus.WARNING, reason))
 
     def _end(self, task: Task, state: TaskState, event: str, reason: str) -> None:
+        void_questions(self.connection, task.task_id)
         self._set(task, state, error_log=reason, completed_at=self.now)
         self.drafts.append(self._ending(task, event, EventStatus.ERROR, reason))
 

@@ -5,13 +5,14 @@ Those that end name task, attempt, owner and state, so that whoever lost the tas
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
 from proctor.protocol.states import TaskState
-from proctor.store.tables import attempts, controls, task_history, task_queue
+from proctor.store.tables import attempts, controls, events, task_history, task_queue
 
 __all__ = [
     "BEGIN",
@@ -26,6 +27,7 @@ __all__ = [
     "TAKE_OVER",
     "attempts_of",
     "ending",
+    "wishes_before",
 ]
 
 MAX_EARLIER = 50
@@ -96,6 +98,29 @@ _EARLIER = (
     .limit(MAX_EARLIER)
 )
 
+# What a conversation said before the process that goes on with it: in earlier attempts, or before a takeover.
+_of_task = events.c.task_id == _task
+_began = sa.select(sa.func.max(events.c.seq)).where(
+    _of_task, events.c.attempt == _attempt, events.c.event.in_(["attempt_started", "takeover"])
+)
+_talk = sa.select(attempts.c.native_id).where(_this_attempt)
+_same_talk = sa.select(attempts.c.attempt).where(
+    attempts.c.task_id == _task,
+    attempts.c.attempt <= _attempt,
+    attempts.c.native_id == _talk.scalar_subquery(),
+)
+_WISHES = (
+    sa.select(events.c.details)
+    .where(
+        _of_task,
+        events.c.event == "task",
+        events.c.attempt.in_(_same_talk),
+        events.c.seq < _began.scalar_subquery(),
+    )
+    .order_by(events.c.seq)
+    .limit(MAX_EARLIER)
+)
+
 
 def attempts_of(connection: sa.Connection, task_id: str) -> list[dict[str, Any]]:
     """The newest attempts of a task, the newest first."""
@@ -105,3 +130,9 @@ def attempts_of(connection: sa.Connection, task_id: str) -> list[dict[str, Any]]
 def ending(now: datetime, result: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
     """What the end of a task writes into its row."""
     return {"completed_at": now, "result": result, "error_log": reason, "cancel_requested": False}
+
+
+def wishes_before(connection: sa.Connection, task_id: str, attempt: int) -> list[dict[str, Any]]:
+    """What the agent wanted to hand on before the process that now ends, as the log has it."""
+    found = connection.execute(_WISHES, {"b_task": task_id, "b_attempt": attempt}).scalars()
+    return [wish for wish in map(json.loads, found) if wish.get("delegate_to") and wish.get("text")]

@@ -233,7 +233,7 @@ class Tasks:
         query = task_queue.select().where(task_queue.c.status.in_(status))
         if agent is not None:
             query = query.where(task_queue.c.assigned_to_agent == agent)
-        query = query.order_by(task_queue.c.created_at.desc()).limit(min(limit, MAX_LIST))
+        query = query.order_by(task_queue.c.created_at.desc()).limit(min(limit, MAX_LIST + 1))
         with self._database.read() as connection:
             return [Task.of(row) for row in connection.execute(query).mappings()]
 
@@ -259,7 +259,8 @@ class Tasks:
                 return task.task_id, []
             if task.owner is not None:
                 values: dict[str, Any] = {"cancel_requested": True}
-                drafts: list[Draft] = []
+                asked = _by(task, "note", by, {"what": "cancel requested"}, actor)
+                drafts = [] if task.cancel_requested else [asked]
             else:
                 values = {
                     "status": TaskState.CANCELLED.value,
@@ -274,10 +275,14 @@ class Tasks:
         return self.get(self._writer.transact(change))
 
     def retry(self, name: str, *, by: str) -> Task:
-        """Open a failed, cancelled or blocked task again as a new attempt; what it depended on stays."""
+        """Open a failed, cancelled or blocked task again as a new attempt; what it depended on stays.
+
+        A deadline that has passed is lifted: whoever tries again wants it nevertheless.
+        """
 
         def change(connection: sa.Connection) -> tuple[str, list[Draft]]:
             task = find_task(connection, name, lock=True)
+            late = task.deadline is not None and task.deadline <= self._clock.now()
             blocked = task.status is TaskState.BLOCKED
             target = TASK.step(task.status, TaskState.PENDING) if blocked else TASK.reopen(task.status)
             connection.execute(
@@ -291,9 +296,11 @@ class Tasks:
                     completed_at=None,
                     cancel_requested=False,
                     error_log=None,
+                    deadline=None if late else task.deadline,
                 )
             )
-            return task.task_id, [_by(task, "task_retried", by, {"was": task.status.value})]
+            lifted = {"deadline_lifted": task.deadline.isoformat()} if task.deadline and late else {}
+            return task.task_id, [_by(task, "task_retried", by, {"was": task.status.value, **lifted})]
 
         return self.get(self._writer.transact(change))
 
