@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from proctor.app import open_app
+from proctor.engine.tasks import NewTask
+
 SETTINGS = '[agents.sim]\ndriver = "scripted"\nmax_parallel = 2\n'
 
 
@@ -170,3 +173,14 @@ def test_a_task_is_named_also_when_nobody_executes_it(repo: Path) -> None:
         assert (cancelled.returncode, cancelled.stdout.split()) == (6, [task["task_id"], "cancelled"])
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def test_a_list_that_is_cut_says_so(repo: Path) -> None:
+    """Nobody takes a part for the whole; JSON on standard output stays JSON."""
+    app = open_app(repo)
+    app.tasks.add_many([NewTask("first"), NewTask("second")])
+    app.close()
+    cut = _run(repo, "tasks", "list", "--limit", "1", "--json")
+    assert (len(json.loads(cut.stdout)), "truncated" in cut.stderr) == (1, True)
+    assert "truncated" in _run(repo, "tasks", "list", "--limit", "1").stdout
+    assert "truncated" not in _run(repo, "tasks", "list", "--limit", "2").stdout

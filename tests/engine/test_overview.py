@@ -129,6 +129,18 @@ def test_offline_agents_are_told_only_while_tasks_wait_for_them(database: Databa
     assert [(one.agent, one.tasks) for one in _overview(database).offline if one.agent is None] == [(None, 1)]
 
 
+def test_an_agent_that_nobody_names_is_told_once_somebody_has_looked(database: Database) -> None:
+    """A row put in by SQL may name anybody: it would wait in silence. Names are found whatever their case."""
+    insert(database, agents, agent_name="FORGE", agent_type="claude", checked_at=NOW - timedelta(hours=1))
+    add_task(database, task_id="lost", assigned_to_agent="NOBODY", created_at=NOW)
+    add_task(database, task_id="fine", assigned_to_agent="forge", created_at=NOW)
+    assert _overview(database).offline == ()
+    with database.write() as connection:
+        connection.execute(agents.update().values(checked_at=NOW + timedelta(seconds=1)))
+    (found,) = _overview(database).offline
+    assert (found.agent, found.tasks) == ("NOBODY", 1)
+
+
 def test_lists_are_capped_and_the_current_workspace_comes_first(database: Database) -> None:
     """Ten of twelve are shown, ours before the newer ones of others, and the rest is counted."""
     for number in range(12):

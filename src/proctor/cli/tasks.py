@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["tasks"]
 
+MAX_ERROR = 200
+
 
 @click.group(cls=Commands, default="list")
 def tasks() -> None:
@@ -60,7 +62,6 @@ def add(
     """Add a task; it goes on when this command has ended, also when the terminal is closed."""
     from proctor.app import open_app
     from proctor.cli.watching import watch_task
-    from proctor.engine.client import ensure
     from proctor.engine.tasks import NewTask
 
     app = open_app()
@@ -80,16 +81,30 @@ def add(
             workspace=None if no_repository else _workspace(app),
         )
         task = app.tasks.add(new)
-        ensure(app.settings)
         if watch:
+            _see_to_it(app, task)
             return watch_task(app, task.task_id, as_json=as_json)
+        # First what is true already: who reads no id adds the task again, and it is done twice.
+        if as_json:
+            print_json(asdict(task))
+        else:
+            click.echo(f"{task.task_id}  added. `proctor tasks watch {task.task_id}` shows how it goes on.")
+        _see_to_it(app, task)
     finally:
         app.close()
-    if as_json:
-        print_json(asdict(task))
-    else:
-        click.echo(f"{task.task_id}  added. `proctor tasks watch {task.task_id}` shows how it goes on.")
     return 0
+
+
+def _see_to_it(app: App, task: Task) -> None:
+    """Have somebody execute what was written down; when nobody can be had, say that it stands nevertheless."""
+    from proctor.engine.client import ensure
+    from proctor.protocol.errors import UnavailableError
+
+    try:
+        ensure(app.settings)
+    except UnavailableError:
+        click.echo(f"{task.task_id} is {task.status}; that is written down and stays.", err=True)
+        raise
 
 
 def _known_agent(app: App, name: str) -> str:
@@ -143,15 +158,19 @@ def list_tasks(
     wanted = status or [s.value for s in TaskState if everything or s not in TASK.terminal]
     app = open_app()
     try:
-        found = app.tasks.list(status=wanted, agent=agent, limit=limit)
+        found = app.tasks.list(status=wanted, agent=agent, limit=limit + 1)
     finally:
         app.close()
+    if more := len(found) > limit:
+        found = found[:limit]
     if as_json:
         print_json([asdict(task) for task in found])
     elif not found:
         click.echo('No tasks. Add one with `proctor tasks add "…" --agent NAME`.')
     else:
         print_table(("TASK", "STATUS", "PRIORITY", "AGENT", "DESCRIPTION"), [_row(task) for task in found])
+    if more:
+        click.echo(f"… truncated: only the newest {limit}; --limit shows up to 1000.", err=as_json)
 
 
 def _row(task: Task) -> tuple[object, ...]:
@@ -169,20 +188,45 @@ def show(task: str, as_json: bool) -> None:
     app = open_app()
     try:
         detail = app.tasks.show(task)
+        waits = _why(app, detail.task)
     finally:
         app.close()
     if as_json:
-        print_json({**asdict(detail.task), "attempts": detail.attempts, "history": detail.history})
+        past = {"attempts": detail.attempts, "history": detail.history}
+        print_json({**asdict(detail.task), "waits_because": waits, **past})
         return
     found = detail.task
     click.echo(f"{found.task_id}  {found.status}  priority {found.priority}  agent {found.agent or '-'}")
     click.echo(found.description)
-    for label, value in _facts(found).items():
+    for label, value in {**_facts(found), **({"waits": waits} if waits else {})}.items():
         click.echo(f"  {label}: {value}")
     if detail.attempts:
-        print_table(
-            ("ATTEMPT", "AGENT", "OUTCOME", "TOKENS", "ERROR"), [_attempt(row) for row in detail.attempts]
-        )
+        headers = ("ATTEMPT", "AGENT", "OUTCOME", "DURATION", "TOKENS", "ERROR")
+        print_table(headers, [_attempt(row) for row in detail.attempts])
+
+
+def _why(app: App, task: Task) -> str | None:
+    """Why it waits; the agents are looked at only when that is the question."""
+    from pathlib import Path
+
+    from proctor.agents.health import health_of_all
+    from proctor.agents.roster import Roster
+    from proctor.engine.agent_facts import AgentFact, agent_facts
+    from proctor.engine.waits import why_it_waits
+    from proctor.protocol.errors import ConfigError
+    from proctor.store.glance import glance
+
+    def agents() -> list[AgentFact]:
+        settings = app.settings_for(Path(task.workspace) if task.workspace else None)
+        listed = Roster(settings.agents).agents()
+        with glance(app.settings.database_url) as look:
+            return agent_facts(look, listed, health_of_all(listed, settings.environ))
+
+    try:
+        with app.database.read() as connection:
+            return why_it_waits(connection, task, agents, datetime.now(UTC))
+    except ConfigError as error:
+        return f"the settings of its workspace cannot be used: {error}"
 
 
 @tasks.command("watch")
@@ -208,7 +252,10 @@ def _facts(task: Task) -> dict[str, object]:
     facts: dict[str, object | None] = {
         "trace": task.trace_id,
         "workspace": task.workspace,
-        "waits for": ", ".join(task.depends_on),
+        "type": task.task_type if task.task_type != "task" else None,
+        "files": ", ".join(task.file_paths),
+        "depends on": ", ".join(task.depends_on),
+        "deadline": task.deadline,
         "branch": result.get("branch"),
         "commit": result.get("commit"),
         "error": task.error,
@@ -221,7 +268,15 @@ def _attempt(row: Any) -> tuple[object, ...]:
     tokens = (row["input_tokens"] or 0) + (row["output_tokens"] or 0)
     simulated = " (simulated)" if row["simulated"] else ""
     outcome = row["outcome"] or "running"
-    return row["attempt"], row["agent_name"] + simulated, outcome, tokens, (row["error"] or "")[:60]
+    error = row["error"] or ""
+    told = error if len(error) <= MAX_ERROR else f"{error[:MAX_ERROR]}…"
+    return row["attempt"], row["agent_name"] + simulated, outcome, _duration(row), tokens, told
+
+
+def _duration(row: Any) -> str:
+    """How long it took, or has taken so far."""
+    seconds = ((row["ended_at"] or datetime.now(UTC)) - row["started_at"]).total_seconds()
+    return f"{max(0.0, seconds):.1f} s"
 
 
 @tasks.command("cancel")
@@ -244,17 +299,16 @@ def _change(name: str, verb: str, as_json: bool) -> None:
     import getpass
 
     from proctor.app import open_app
-    from proctor.engine.client import ensure
 
     app = open_app()
     try:
         change = app.tasks.cancel if verb == "cancel" else app.tasks.retry
         task = change(name, by=getpass.getuser())
-        ensure(app.settings)
+        if as_json:
+            print_json(asdict(task))
+        else:
+            stopping = " (stopping)" if task.cancel_requested else ""
+            click.echo(f"{task.task_id}  {task.status}{stopping}")
+        _see_to_it(app, task)
     finally:
         app.close()
-    if as_json:
-        print_json(asdict(task))
-    else:
-        stopping = " (stopping)" if task.cancel_requested else ""
-        click.echo(f"{task.task_id}  {task.status}{stopping}")

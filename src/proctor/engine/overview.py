@@ -221,19 +221,19 @@ class _Query:
     def offline(self) -> tuple[OfflineAgent, ...]:
         """Whom tasks wait for although they cannot work."""
         waits = self._rows(
-            "SELECT assigned_to_agent AS agent, count(*) AS tasks FROM task_queue"
+            "SELECT assigned_to_agent AS agent, count(*) AS tasks, min(created_at) AS oldest FROM task_queue"
             " WHERE status IN ('pending','assigned','recovering') AND queued_at IS NULL AND owner IS NULL"
             f" GROUP BY assigned_to_agent ORDER BY assigned_to_agent LIMIT {MAX_AGENTS}"
         )
         if not waits:
             return ()
         known = {
-            row["agent_name"]: row
+            row["agent_name"].casefold(): row
             for row in self._rows(
                 f"SELECT agent_name, offline_reason, checked_at FROM agents LIMIT {MAX_AGENTS}"
             )
         }
-        return tuple(_offline(row, known) for row in waits if _cannot_work(row["agent"], known))
+        return tuple(_offline(row, known) for row in waits if _cannot_work(row, known))
 
     def paused(self) -> Listed[Pause]:
         found = self._rows(
@@ -297,18 +297,26 @@ def _blocked(row: Mapping[str, Any]) -> Blocked:
     return Blocked(row["task_id"], _line(row["title"]), reason, row["workspace"])
 
 
-def _cannot_work(agent: str | None, known: Mapping[str, Mapping[str, Any]]) -> bool:
+def _cannot_work(row: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether it is known that nobody can take these tasks; an empty table means that nobody has looked yet."""
-    if agent is not None:
-        return agent in known and known[agent]["offline_reason"] is not None
-    return bool(known) and all(row["offline_reason"] is not None for row in known.values())
+    if row["agent"] is None:
+        return bool(known) and all(fact["offline_reason"] is not None for fact in known.values())
+    fact = known.get(row["agent"].casefold())
+    if fact is not None:
+        return fact["offline_reason"] is not None
+    oldest = as_moment(row["oldest"])
+    looks = [as_moment(fact["checked_at"]) for fact in known.values()]
+    return oldest is not None and any(look is not None and look > oldest for look in looks)
 
 
 def _offline(row: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> OfflineAgent:
     if row["agent"] is None:
         reason = "no agent can work. See `proctor agents health`."
         return OfflineAgent(None, reason, row["tasks"], None)
-    fact = known[row["agent"]]
+    fact = known.get(row["agent"].casefold())
+    if fact is None:
+        reason = "no workspace used lately names such an agent. `proctor tasks cancel`, or name it in proctor.toml."
+        return OfflineAgent(row["agent"], reason, row["tasks"], None)
     return OfflineAgent(
         row["agent"], _line(fact["offline_reason"]), row["tasks"], as_moment(fact["checked_at"])
     )

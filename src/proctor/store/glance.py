@@ -133,8 +133,11 @@ class _Text:
 
 
 def as_moment(value: Any) -> datetime | None:
-    """Read a moment as either database gives it: a datetime, or ISO 8601 text of any program."""
+    """Read a moment as either database gives it: a datetime, or ISO 8601 text of any program; else None."""
     if value is None:
         return None
-    moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    try:
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    except ValueError:
+        return None
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
