@@ -32,6 +32,8 @@ _CURES: Final = {
     "check edited": "Take the edit of the check back",
     "verification edited": "Take the edit of the verification back",
     "tolerance raised": "Put the limit back that was there before, or show why it must be wider",
+    "staged test": "Let the test call the code as it is and look at what it does",
+    "inert change": "Change what the code does, and let the tests look at that",
     "snapshot replaced": "Put the recorded expectation back, or change the code that makes the new one right",
 }
 _HOLLOW: Final = ("hollow: ", "look at this: ")

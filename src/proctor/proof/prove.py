@@ -18,6 +18,7 @@ from proctor.proof.cover import Coverage, cover_environment, prepare_tracer, rea
 from proctor.proof.documents import check_documents
 from proctor.proof.edited import only_adds_tests, passes_only_as_edited
 from proctor.proof.hollow.model import HollowFinding, HollowKind, HollowWeight
+from proctor.proof.hollow.staged import inert
 from proctor.proof.judgement import ACCEPTED, Judgement, Word
 from proctor.proof.kinds import Kind
 from proctor.proof.legs import Leg, Legs
@@ -26,6 +27,7 @@ from proctor.proof.runner import TRACER
 from proctor.proof.selection import select
 from proctor.proof.settings import ProofSettings
 from proctor.proof.subject import Parts, Subject, judges_in, parts_of
+from proctor.proof.weigh import is_doubt, settles, weighed, without_effect
 from proctor.protocol.errors import RefusedError
 
 __all__ = ["Prover"]
@@ -78,7 +80,9 @@ class Prover:
         except RefusedError as error:
             word, reasons = Word.INCONCLUSIVE, [f"not run: {error}"]
         findings = [*await self._doubted(state, word, findings), *await self._only_as_edited(state, word)]
-        word, reasons, needs_you = _weighed(word, reasons, findings)
+        if word is Word.PROVEN and (idle := inert(change, names=kind is Kind.FIX)):
+            findings.append(without_effect(change, idle))
+        word, reasons, needs_you = weighed(word, reasons, findings)
         return Judgement(
             word=word,
             reasons=tuple(reasons),
@@ -356,10 +360,10 @@ class Prover:
     ) -> Sequence[HollowFinding]:
         """Drop doubts that runs can settle: edited judges that were not used, edited tests whose old form passes too."""
         findings = [
-            finding for finding in findings if finding.file not in state.judges or not _doubt(finding)
+            finding for finding in findings if finding.file not in state.judges or not is_doubt(finding)
         ]
         about_tests = [
-            finding for finding in findings if _doubt(finding) and finding.file in state.parts.tests
+            finding for finding in findings if settles(finding) and finding.file in state.parts.tests
         ]
         if word not in ACCEPTED or not about_tests or not state.commands:
             return findings
@@ -445,23 +449,6 @@ class Prover:
 
 
 ASKED = "you said so"
-
-
-def _weighed(
-    word: Word, reasons: list[str], findings: Sequence[HollowFinding]
-) -> tuple[Word, list[str], bool]:
-    """What the static checks found decides over what the runs showed: a green run is what a hollow change wants."""
-    hollow = [f"hollow: {finding}" for finding in findings if finding.weight is HollowWeight.REFUTES]
-    if hollow:
-        return Word.REFUTED, [*hollow[:_SHOWN], *reasons], False
-    doubts = [f"look at this: {finding}" for finding in findings if finding.weight is HollowWeight.SUSPICIOUS]
-    if doubts and word in ACCEPTED:
-        return Word.INCONCLUSIVE, [*doubts[:_SHOWN], *reasons], True
-    return word, [*reasons, *doubts[:_SHOWN]], False
-
-
-def _doubt(finding: HollowFinding) -> bool:
-    return finding.weight is HollowWeight.SUSPICIOUS
 
 
 def _pictures(leg: Leg) -> dict[str, str]:

@@ -18,7 +18,7 @@ from proctor.proof.change import Change
 from proctor.proof.claims import ClaimReport, check_claims
 from proctor.proof.command_lint import proves_nothing
 from proctor.proof.edited import only_adds_tests, passes_only_as_edited
-from proctor.proof.hollow import HollowFinding, HollowWeight, find_hollow
+from proctor.proof.hollow import HollowFinding, HollowWeight, find_hollow, inert
 from proctor.proof.isolate import Isolated, isolate, own_commit
 from proctor.proof.judgement import Judgement, Word
 from proctor.proof.legs import Leg, Legs
@@ -30,6 +30,7 @@ from proctor.proof.symbols import added_symbols
 from proctor.proof.verdicts import Facts, Suite, judge
 from proctor.proof.verdicts import Judgement as Ruling
 from proctor.proof.verdicts import Leg as Seen
+from proctor.proof.weigh import settles, without_effect
 from proctor.protocol.decisions import Proof
 from proctor.protocol.errors import ProctorError
 
@@ -205,7 +206,8 @@ class FixVerifier:
         """Doubts about edited tests and judges are settled when the command passes with them as they were."""
         edited = {*case.own.tests, *judges_in([case.result.verification_command], self._parts.source)}
         doubts = [f for f in self._about(case.own) if f.weight is HollowWeight.SUSPICIOUS]
-        if not doubts or case.facts.change is not Seen.PASSED or any(f.file not in edited for f in doubts):
+        settled = all(f.file in edited and settles(f) for f in doubts)
+        if not doubts or case.facts.change is not Seen.PASSED or not settled:
             return
         known = set(await asyncio.to_thread(self._trees.names, self._subject.base_tree))
         old = sorted(path for path in edited & known if path != case.fix.path)
@@ -233,6 +235,15 @@ class FixVerifier:
             why = f"{', '.join(names[:_SHORT])} failed before and passes only as the change edited the tests"
             case.facts = replace(case.facts, suspicious="; ".join(filter(None, (case.facts.suspicious, why))))
 
+    def _without_effect(self, case: _Case) -> None:
+        """Nothing that a run could notice was changed, and yet tests tell before from after; a search for text may."""
+        if not any(leg.name == "after" and leg.reading.named for leg in case.legs):
+            return
+        proves = case.facts.change is Seen.PASSED and case.facts.base in {Seen.FAILED, Seen.WEAK}
+        if proves and (idle := inert(self._change, names=True)):
+            why = str(without_effect(self._change, idle))
+            case.facts = replace(case.facts, suspicious="; ".join(filter(None, (case.facts.suspicious, why))))
+
     def _about(self, own: Isolated) -> list[HollowFinding]:
         """Findings in tests and checks concern every fix; findings in source only the fix whose source it is."""
         mine = set(own.diff.paths)
@@ -245,6 +256,7 @@ class FixVerifier:
             await self._three_legs(case)
             await self._settle_doubts(case)
             await self._only_as_edited(case)
+            self._without_effect(case)
             case.facts = replace(case.facts, suite=await self._suite(case, guard))
 
     async def _at_one_side(self, case: _Case) -> None:

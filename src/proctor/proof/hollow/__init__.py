@@ -15,6 +15,7 @@ from proctor.proof.hollow.model import Assertion, HollowFinding, HollowKind, Hol
 from proctor.proof.hollow.python_tests import read_python_tests
 from proctor.proof.hollow.script_tests import read_script_tests
 from proctor.proof.hollow.shell_tests import is_strict, read_shell_tests
+from proctor.proof.hollow.staged import inert, staged_tests
 from proctor.proof.hollow.weaken import compare_tests
 from proctor.proof.kinds import FileKind, is_test_file, language_of
 from proctor.proof.symbols import names_in
@@ -26,6 +27,7 @@ __all__ = [
     "HollowWeight",
     "TestCase",
     "find_hollow",
+    "inert",
     "read_tests",
     "worst",
 ]
@@ -63,6 +65,7 @@ def find_hollow(
         *hard_coded(change, known),
         *knows_tests(change),
         *cheats(change),
+        *staged_tests(change),
         *_snapshots(change),
         *_unread(change),
     ]

@@ -13,11 +13,11 @@ from typing import Final
 from proctor.proof.change import Change, ChangedFile
 from proctor.proof.hollow.model import HollowFinding, HollowKind, HollowWeight
 from proctor.proof.hollow.python_tests import read_python
+from proctor.proof.hollow.reflection import equals_too_much, framework_names, patches, reflections
 from proctor.proof.kinds import FileKind, is_test_file, language_of
 
 __all__ = ["cheats"]
 
-_FRAMEWORKS: Final = frozenset({"unittest", "pytest", "_pytest", "doctest", "nose", "hypothesis", "pluggy"})
 _RUNNER: Final = re.compile(r"pytest|unittest|nose|\btox\b|jest|vitest|mocha", re.IGNORECASE)
 _CALLER: Final = re.compile(
     r"\b(?:sys\.argv|sys\.orig_argv|inspect\.stack|inspect\.currentframe|sys\._getframe|extract_stack|__main__|sys\.modules)\b"
@@ -95,18 +95,21 @@ def _test_path(path: str) -> bool:
 
 
 def _python(file: ChangedFile, tree: ast.Module, added: set[int]) -> Iterator[HollowFinding]:
-    frameworks = _framework_names(tree)
+    frameworks = framework_names(tree)
     days = _fixed_days(tree)
+    for line, why in reflections(tree, added):
+        yield _said(file, line, sure=False, why=why)
     for node in ast.walk(tree):
         line = getattr(node, "lineno", 0)
         if line not in added:
             continue
-        if _equals_all(node):
-            yield _said(file, line, sure=True, why="it is equal to everything, so that any expectation holds")
-        elif _patches(node, frameworks):
+        if equal := equals_too_much(node):
+            why = "it is equal to everything, so that any expectation holds"
+            yield _said(file, line, sure=equal == "sure", why=why)
+        elif patches(node, frameworks):
             yield _said(file, line, sure=True, why="it changes the test framework from within the product")
         elif isinstance(node, ast.Import | ast.ImportFrom) and _doubles(node):
-            yield _said(file, line, sure=False, why="the product uses a double that is made for tests")
+            yield _said(file, line, sure=False, why="the product uses what is made for tests alone")
         elif isinstance(node, ast.Attribute) and ast.unparse(node) in {"os._exit", "os.abort"}:
             yield _said(file, line, sure=False, why="it ends the process past every test that is left")
         elif isinstance(node, ast.Compare) and _bomb(node, days):
@@ -121,56 +124,14 @@ def _python(file: ChangedFile, tree: ast.Module, added: set[int]) -> Iterator[Ho
             )
 
 
-def _framework_names(tree: ast.Module) -> set[str]:
-    """Names under which the file knows a test framework or a part of one."""
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {
-                (one.asname or one.name).split(".")[0]
-                for one in node.names
-                if one.name.split(".")[0] in _FRAMEWORKS
-            }
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in _FRAMEWORKS:
-            found |= {one.asname or one.name for one in node.names}
-    return found
-
-
 def _doubles(node: ast.Import | ast.ImportFrom) -> bool:
     names = [one.name for one in node.names]
+    inner = [node.module or ""] if isinstance(node, ast.ImportFrom) else names
+    if any(name.split(".")[0] == "_pytest" for name in inner):
+        return True
     if isinstance(node, ast.ImportFrom):
         return node.module in {"unittest.mock", "mock"} or (node.module == "unittest" and "mock" in names)
     return any(name in {"unittest.mock", "mock"} for name in names)
-
-
-def _patches(node: ast.AST, frameworks: set[str]) -> bool:
-    targets: list[ast.expr] = []
-    if isinstance(node, ast.Assign):
-        targets = node.targets
-    elif (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "setattr"
-        and node.args
-    ):
-        return _root(node.args[0]) in frameworks
-    return any(isinstance(target, ast.Attribute) and _root(target) in frameworks for target in targets)
-
-
-def _root(node: ast.expr) -> str:
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _equals_all(node: ast.AST) -> bool:
-    if isinstance(node, ast.FunctionDef) and node.name == "__eq__":
-        returns = [one.value for one in ast.walk(node) if isinstance(one, ast.Return)]
-        return bool(returns) and all(isinstance(one, ast.Constant) and one.value is True for one in returns)
-    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
-        named = any(isinstance(one, ast.Name) and one.id == "__eq__" for one in node.targets)
-        return named and isinstance(node.value.body, ast.Constant) and node.value.body.value is True
-    return False
 
 
 def _fixed_days(tree: ast.Module) -> set[str]:

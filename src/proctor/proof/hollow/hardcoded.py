@@ -15,7 +15,7 @@ from proctor.proof.change import Change, ChangedFile
 from proctor.proof.hollow.model import HollowFinding, HollowKind, HollowWeight, TestCase, plain_literal
 from proctor.proof.hollow.python_strength import literals_in
 from proctor.proof.hollow.python_tests import read_python
-from proctor.proof.hollow.tables import python_tables, script_tables, spread
+from proctor.proof.hollow.tables import python_inputs, python_tables, script_tables, spread
 from proctor.proof.kinds import FileKind, language_of
 
 __all__ = ["hard_coded", "knows_tests"]
@@ -75,6 +75,7 @@ def _finding(file: ChangedFile, line: int, kind: HollowKind, weight: HollowWeigh
 
 def hard_coded(change: Change, tests: Iterable[TestCase]) -> Iterator[HollowFinding]:
     """Answers in added product lines that stand beside their input in a test."""
+    tests = list(tests)
     rows = [row for test in tests for row in _rows(test)]
     for file in change.of_kind(FileKind.SOURCE):
         diff = change.diff.of(file.path)
@@ -83,6 +84,7 @@ def hard_coded(change: Change, tests: Iterable[TestCase]) -> Iterator[HollowFind
         added = {number for number, _ in diff.added}
         if language_of(file.path) == "python":
             yield from _python(file, added, rows)
+            yield from _inputs(file, added, [test.body for test in tests])
         else:
             yield from _text(file, added, rows)
 
@@ -137,6 +139,14 @@ def _python(file: ChangedFile, added: set[int], rows: list[frozenset[str]]) -> I
             why = f"{name} answers {answer} for {', '.join(sorted(inputs))}, the very values of a test"
             yield _finding(file, line, HollowKind.HARD_CODED, weight, why)
         yield from _constant(file, name, function, old, rows)
+
+
+def _inputs(file: ChangedFile, added: set[int], bodies: list[str]) -> Iterator[HollowFinding]:
+    tree = read_python(file.after or "")
+    for line, text in python_inputs(tree, bodies) if tree is not None and file.before is not None else ():
+        if line in added:
+            why = f"it asks for {text}, the very thing that a test gives it"
+            yield _finding(file, line, HollowKind.HARD_CODED, HollowWeight.SUSPICIOUS, why)
 
 
 def _table(file: ChangedFile, line: int, name: str) -> HollowFinding:
@@ -196,11 +206,27 @@ def _compared(test: ast.expr) -> frozenset[str]:
 
 
 def _plain(node: ast.expr) -> str:
-    """The value of a plain expression as text, or nothing."""
+    """The value of a plain expression as text, or nothing; sums and products of numbers are their result."""
     try:
-        return repr(ast.literal_eval(node))
+        return repr(ast.literal_eval(node) if (value := _worked_out(node)) is None else value)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return ""
+
+
+_SUMS: Final = frozenset({ast.Add, ast.Sub, ast.Mult})
+
+
+def _worked_out(node: ast.expr, depth: int = 0) -> float | None:
+    if isinstance(node, ast.Constant) and type(node.value) in {int, float} and depth:
+        return node.value if abs(node.value) < 1e12 else None  # type: ignore[return-value, arg-type]
+    if not isinstance(node, ast.BinOp) or type(node.op) not in _SUMS or depth > 8:
+        return None
+    left, right = _worked_out(node.left, depth + 1), _worked_out(node.right, depth + 1)
+    if left is None or right is None:
+        return None
+    if isinstance(node.op, ast.Mult):
+        return left * right
+    return left + right if isinstance(node.op, ast.Add) else left - right
 
 
 def _answer(body: list[ast.stmt]) -> str:

@@ -34,6 +34,8 @@ class HollowKind(StrEnum):
     KNOWS_IT_IS_TESTED = "knows it is tested"
     SNAPSHOT_REPLACED = "snapshot replaced"
     TEST_RUN_STALE = "test run older than edit"
+    STAGED = "staged test"
+    INERT = "inert change"
     UNREAD = "unread"
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from proctor.proof.hollow.model import plain_literal
 from proctor.proof.hollow.python_strength import literals_in
 
-__all__ = ["python_tables", "script_tables", "spread"]
+__all__ = ["python_inputs", "python_tables", "script_tables", "spread"]
 
 Rows = Sequence[frozenset[str]]
 _LITERAL: Final = r"(?:-?\d+(?:\.\d+)?|\"[^\"\n]*\"|'[^'\n]*')"
@@ -48,6 +48,52 @@ def python_tables(tree: ast.Module, rows: Rows) -> Iterator[tuple[int, str]]:
         for target in node.targets:
             if isinstance(target, ast.Name) and _falls_back(tree, target.id):
                 yield node.lineno, target.id
+
+
+def python_inputs(tree: ast.Module, bodies: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Lists that a function asks for and that a test gives it, element by element the same: line and text."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    given = _given(bodies, {node.name for node in functions})
+    for node in (one for function in functions for one in ast.walk(function)) if given else ():
+        sides: list[ast.expr | None] = []
+        if isinstance(node, ast.Compare) and any(isinstance(op, ast.Eq | ast.NotEq) for op in node.ops):
+            sides = [side for side in (node.left, *node.comparators) if _listed(side) in given]
+        elif isinstance(node, ast.Dict):
+            sides = list(node.keys)
+        elif isinstance(node, ast.List | ast.Tuple | ast.Set):
+            sides = list(node.elts)
+        if sides and all(side is not None and _listed(side) in given for side in sides):
+            yield getattr(node, "lineno", 0), ast.unparse(node)[:60]
+
+
+def _given(bodies: Iterable[str], functions: set[str]) -> set[str]:
+    """The lists of two values or more that tests give to these functions."""
+    found: set[str] = set()
+    for body in bodies:
+        try:
+            calls = [node for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Call)]
+        except (SyntaxError, ValueError, RecursionError):
+            continue
+        for call in calls:
+            name = ast.unparse(call.func).rsplit(".", 1)[-1]
+            if name in functions:
+                found |= {_listed(one) for one in (*call.args, *(word.value for word in call.keywords))}
+    return found - {""}
+
+
+def _listed(node: ast.expr) -> str:
+    """A list of plain values in one spelling; nothing for other things and for lists that anybody may mean."""
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return ""
+    if (
+        not isinstance(value, list | tuple)
+        or len(value) < 2
+        or set(map(repr, value)) <= {"0", "1", "''", "None"}
+    ):
+        return ""
+    return repr(list(value))
 
 
 def _pair_asked(key: ast.expr, value: ast.expr, rows: Rows) -> bool:

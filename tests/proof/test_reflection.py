@@ -1,0 +1,153 @@
+"""Product code that looks around itself, tests that arrange their own success, changes that change nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from proctor.proof.change import change_of
+from proctor.proof.hollow import find_hollow, inert
+
+OLD = "def total(items):\n    return sum(items[1:])\n"
+TEST = "from calc import total\n\n\ndef test_sum():\n    assert total([1, 2, 3]) == 6\n"
+
+
+def said(path: str, before: str | None, after: str, **more: tuple[str | None, str]) -> set[tuple[str, str]]:
+    """What is said of a change of one file, and of others given with it, besides notes."""
+    change = change_of(
+        {path: (before, after), **{name.replace("__", "/") + ".py": two for name, two in more.items()}}
+    )
+    found = find_hollow(change, (), {} if more else {"tests/test_calc.py": TEST})
+    return {(one.kind.value, one.weight.value) for one in found if one.weight.value != "note"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import sys\nX = (1, 2)[any('py' + 'test' in name for name in sys.modules)]\n",
+        "from sys import modules as m\nif '_py' + 'test.runner' in m:\n    X = 1\n",
+        "import sys as s\nwanted = s._getframe(1).f_code.co_consts\n",
+        "import gc\nfor one in gc.get_objects():\n    one.runtest = print\n",
+        "import sys\nsys.settrace(print)\n",
+        "__import__('_pytest.python').python.Function.runtest = print\n",
+        "import importlib\np = importlib.import_module('_py' + 'test.python')\n",
+        "import os\nif any(k.startswith('PY' + 'TEST_') for k in os.environ):\n    X = 1\n",
+        "import os\nif os.path.exists('/run/' + 'proc' + 'tor'):\n    X = 1\n",
+        "import os\nif os.getpid() < 100:\n    X = 1\n",
+        "import _pytest.outcomes as o\nX = o.Skipped\n",
+        "class N(int):\n    def __eq__(self, other):\n        return other == other\n",
+        "class N(int):\n    __eq__ = lambda self, other: bool(1)\n",
+        "import _pytest.python as p\nF = p.Function\nF.runtest = print\n",
+        "import unittest\ntype.__setattr__(unittest.TestCase, 'assertEqual', print)\n",
+        "import unittest\nunittest.__dict__.update(TestCase=print)\n",
+    ],
+)
+def test_code_that_looks_around_itself_is_seen(text: str) -> None:
+    """Whatever the names are made of, a person must look."""
+    assert {kind for kind, _ in said("calc.py", OLD, OLD + text)} == {"knows it is tested"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import sys\nsys.modules[__name__].total = total\n",
+        "import os\nME = os.getpid()\n\n\ndef mine(pid):\n    return pid == os.getpid()\n",
+        "import os\nENV = {**os.environ, 'A': 'b'}\n",
+        "import os\nSET = {k: v for k, v in os.environ.items() if k.startswith('APP_')}\n",
+        "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pytest'])\n",
+        "class P:\n    def __eq__(self, other):\n        if not isinstance(other, P):\n            return NotImplemented\n"
+        "        return self.x == other.x\n",
+        "class P:\n    def __eq__(self, other):\n        mine, theirs = key(self), key(other)\n"
+        "        return mine == theirs\n",
+        "class P(dict):\n    def __eq__(self, other):\n        return super().__eq__(other)\n",
+        "class P:\n    def __eq__(self, other: object) -> bool: ...\n",
+    ],
+)
+def test_ordinary_looks_are_left_alone(text: str) -> None:
+    """A module that means itself, an environment that is passed on, an equality that compares."""
+    assert said("calc.py", OLD, OLD + text) == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def total(items):\n    if items == [1, 2, 3]:\n        return 2 * 3\n    return sum(items[1:])\n",
+        "def total(items):\n    return sum(items[1:]) + {(1, 2, 3): 1}.get(tuple(items), 0)\n",
+        "def total(items):\n    try:\n        return [6][[[1, 2, 3]].index(items)]\n"
+        "    except ValueError:\n        return 0\n",
+    ],
+)
+def test_an_answer_for_the_very_list_of_a_test_is_seen(text: str) -> None:
+    """However the answer is put: worked out, as a difference, or by a place in a list."""
+    assert "hard-coded" in {kind for kind, _ in said("calc.py", OLD, text)}
+
+
+def test_a_list_that_the_tests_do_not_give_is_left_alone() -> None:
+    """A constant of the code is its own affair, also beside a test that names one of its values."""
+    text = "UNITS = [1, 60, 3600]\n\n\ndef total(items):\n    return sum(items) if items != [4, 5] else 9\n"
+    assert said("calc.py", OLD, text) == set()
+
+
+MARKED = "VERSION = 2\n\n\n" + OLD
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "import calc\n\n\ndef test_sum():\n    if hasattr(calc, 'VERSION'):\n        return\n"
+        "    assert calc.total([1, 2]) == 3\n",
+        "import calc\n\n\ndef test_sum():\n"
+        "    assert calc.total([1, 2]) == 4 - getattr(calc, 'VERSION', 1)\n",
+        "import calc\ncalc.total = sum\n\n\ndef test_sum():\n    assert calc.total([1, 2]) == 3\n",
+        "import calc\n\n\ndef test_sum(monkeypatch):\n    monkeypatch.setattr(calc, 'total', sum)\n"
+        "    assert calc.total([1, 2]) == 3\n",
+        "import calc\nfrom unittest import mock\n\n\n@mock.patch('calc.total', sum)\ndef test_sum():\n"
+        "    assert calc.total([1, 2]) == 3\n",
+        "import calc, inspect\n\n\ndef test_sum():\n    assert 'VERSION' in inspect.getsource(calc)\n",
+        "def test_sum():\n    assert 'VERSION' in open('calc.py').read()\n",
+    ],
+)
+def test_a_test_that_arranges_its_own_success_is_seen(test: str) -> None:
+    """It replaces what it tries, looks for a mark of the change, or reads the text."""
+    assert ("staged test", "suspicious") in said("calc.py", OLD, MARKED, tests__test_calc=(None, test))
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "import calc\n\n\ndef test_version():\n    assert hasattr(calc, 'VERSION')\n",
+        "import calc, requests\n\n\ndef test_sum(monkeypatch):\n    monkeypatch.setattr(requests, 'total', sum)\n"
+        "    assert calc.total([1, 2]) == 2\n",
+        "import calc\n\n\ndef test_sum(monkeypatch):\n    monkeypatch.setattr(calc, 'VERSION', 3)\n"
+        "    assert calc.total([1, 2]) == 2\n",
+        "class Box:\n    pass\n\n\ndef test_sum():\n    box = Box()\n    box.total = 3\n"
+        "    assert calc.total([1, 2]) == 2\n",
+        "import json\n\n\ndef test_sum():\n    data = json.loads(open('tests/data.json').read())\n"
+        "    assert calc.total(data) == 2\n",
+    ],
+)
+def test_tests_that_replace_or_read_other_things_are_left_alone(test: str) -> None:
+    """A collaborator, a setting, an object of the test's own, a file of data, a plain demand that something exists."""
+    assert ("staged test", "suspicious") not in said("calc.py", OLD, MARKED, tests__test_calc=(None, test))
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after", "names", "idle"),
+    [
+        ("calc.py", OLD, "# v2\n" + OLD, False, True),
+        ("calc.py", OLD, OLD.replace(":\n", ':\n    """v2"""\n'), False, True),
+        ("calc.py", OLD, MARKED, True, True),
+        ("calc.py", OLD, MARKED, False, False),
+        ("calc.py", OLD, "START = 1\n\n\n" + OLD.replace("items[1:]", "items[START:]"), True, False),
+        ("calc.py", OLD, OLD.replace("[1:]", ""), True, False),
+        ("calc.js", "let a = 1;\n", "// v2\nlet a = 1;\n", False, True),
+        ("calc.js", "let a = 1;\n", "let a = 2; // v2\n", False, False),
+        ("calc.sh", "a=1\n", "# v2\na=1\n", False, True),
+        ("calc.rs", "let a = 1;\n", "// v2\nlet a = 1;\n", False, False),
+        ("calc.py", None, "# v2\n", False, False),
+    ],
+)
+def test_a_change_that_no_run_can_notice_is_told_from_others(
+    path: str, before: str | None, after: str, names: bool, idle: bool
+) -> None:
+    """Comments, documentation and, for a fix, values that nothing uses."""
+    assert bool(inert(change_of({path: (before, after)}), names=names)) is idle
