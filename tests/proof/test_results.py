@@ -209,7 +209,7 @@ def test_a_real_run_of_pytest_is_read(tmp_path: Path) -> None:
         "test_x.py::test_a": "failed",
         "test_x.py::test_b": "passed",
     }
-    assert run.right_reason
+    assert run.reason is Reason.ASSERTION
 
 
 _OUTPUTS = st.sampled_from(sorted(path.name for path in GOLDEN.iterdir())).map(golden)

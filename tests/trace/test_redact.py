@@ -245,13 +245,11 @@ def test_known_value_over_two_lines_is_found(redactor: Redactor) -> None:
     assert MARKER.fullmatch(redactor.text(json.dumps(KNOWN[1])[1:-1]))
 
 
-def test_short_known_values_are_ignored_and_more_can_be_added() -> None:
-    """Seven characters would be found by chance; `with_known` keeps the old ones and everything else."""
-    first = make(known=["seven77", "eight888"], pii=False)
-    second = first.with_known(["another-value"])
-    assert first.text("seven77 eight888 another-value").count("[REDACTED:known:") == 1
-    assert second.text("seven77 eight888 another-value").count("[REDACTED:known:") == 2
-    assert second.text("a@example.org") == "a@example.org"
+def test_short_known_values_are_ignored() -> None:
+    """Seven characters would be found by chance."""
+    redactor = make(known=["seven77", "eight888"], pii=False)
+    assert redactor.text("seven77 eight888").count("[REDACTED:known:") == 1
+    assert redactor.text("seven77") == "seven77"
 
 
 def test_equal_values_are_comparable_only_under_one_key() -> None:

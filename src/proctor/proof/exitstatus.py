@@ -46,7 +46,6 @@ class Status:
     #: Parts whose status is dropped, each with what drops it.
     hides: list[tuple[str, str]] = field(default_factory=list)
     background: bool = False
-    error_line: int = 0
 
 
 def read_status(text: str) -> Status:
@@ -57,7 +56,7 @@ def read_status(text: str) -> Status:
         return Status(broken=True)
     root = parse(source) if len(source) <= 32 * 1024 else None
     if root is None or root.has_error:
-        return Status(broken=True, error_line=_error_line(root))
+        return Status(broken=True)
     reader = _Reader(source)
     try:
         outcome = reader.body(root)
@@ -68,16 +67,6 @@ def read_status(text: str) -> Status:
     status.only_shows = outcome == "shows"
     status.swallowed_by = reader.swallowed
     return status
-
-
-def _error_line(root: Node | None) -> int:
-    todo = [root] if root is not None else []
-    while todo:
-        node = todo.pop()
-        if node.is_missing or node.type == "ERROR":
-            return node.start_point.row + 1
-        todo.extend(child for child in reversed(node.children) if child.has_error or child.is_missing)
-    return 0
 
 
 class _Reader:

@@ -6,7 +6,7 @@ same object; what was redacted once is not changed by redacting it again. Every 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -44,7 +44,6 @@ class Redactor:
         use_fast: bool = True,
         warm_up: int = WARM_UP,
     ) -> None:
-        self._key, self._pii, self._use_fast, self._warm_up = key, pii, use_fast, warm_up
         self._marker = Marker(key)
         self.known = KnownValues(known, self._marker)
         self._gate = open_gate(pii=pii, literals=self.known.literals, fast=use_fast, warm_up=warm_up)
@@ -54,16 +53,6 @@ class Redactor:
     def fast(self) -> bool:
         """Whether the optional matcher is in use."""
         return self._gate.fast
-
-    def with_known(self, values: Iterable[str]) -> Redactor:
-        """The same redactor with more known values."""
-        return Redactor(
-            key=self._key,
-            known=(*self.known.values, *values),
-            pii=self._pii,
-            use_fast=self._use_fast,
-            warm_up=self._warm_up,
-        )
 
     def text(self, s: str) -> str:
         """The text without secrets; the same object if it had none."""

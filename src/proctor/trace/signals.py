@@ -11,7 +11,7 @@ from array import array
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from proctor.protocol.events import Event, EventKind, EventStatus
 
@@ -150,15 +150,15 @@ def _call(event: Event) -> tuple[Any, ...]:
 def _share(facts: Mapping[str, Any]) -> float | None:
     given = facts.get("utilization")
     if _number(given):
-        return min(1.0, max(0.0, float(given)))  # type: ignore[arg-type]
+        return min(1.0, max(0.0, given))
     for used_name, limit_name in _USED:
         used, limit = facts.get(used_name), facts.get(limit_name)
         if _number(used) and _number(limit):
-            return _ratio(float(used), float(limit))  # type: ignore[arg-type]
+            return _ratio(used, limit)
     return None
 
 
-def _number(value: object) -> bool:
+def _number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

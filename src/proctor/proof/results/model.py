@@ -84,11 +84,6 @@ class TestRun:
     failures: tuple[Failure, ...] = ()
 
     @property
-    def right_reason(self) -> bool:
-        """Whether it failed because a check said no."""
-        return self.reason is Reason.ASSERTION
-
-    @property
     def weak(self) -> bool:
         """Whether it failed only because something did not exist yet."""
         return self.reason is Reason.MISSING_SYMBOL
