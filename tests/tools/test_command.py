@@ -148,6 +148,14 @@ async def test_bug_6_one_slow_command_blocks_nobody(desk: Desk) -> None:
     assert quick["stdout"] == "quick\n"
 
 
+async def test_a_protected_file_that_stays_changed_is_not_called_put_back(desk: Desk) -> None:
+    """`git init` is honest work: its hooks and configuration stay, and the answer says so of each."""
+    got = await desk.call("execute_command", command="git init -q .")
+    assert (desk.root / ".git" / "config").is_file()
+    assert got["altered"]
+    assert all(line.endswith(" (not put back)") for line in got["altered"])
+
+
 async def test_bug_7_output_is_bounded_and_says_so(desk: Desk) -> None:
     """Endless output neither fills memory nor hides its end."""
     got = await desk.call("execute_command", command="seq 1 300000; echo THE-END")

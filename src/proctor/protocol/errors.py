@@ -21,7 +21,7 @@ Facts given to an error fill the braces of its docstring and stay readable as at
 from __future__ import annotations
 
 import inspect
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 __all__ = [
     "ConfigError",
@@ -38,7 +38,10 @@ __all__ = [
     "SupervisorUnavailableError",
     "UnavailableError",
     "UsageError",
+    "first_of",
 ]
+
+E = TypeVar("E", bound=BaseException)
 
 
 class ProctorError(Exception):
@@ -50,6 +53,12 @@ class ProctorError(Exception):
     def __init__(self, **facts: object) -> None:
         self.facts = facts
         super().__init__(inspect.cleandoc(type(self).__doc__ or "").replace("\n", " ").format(**facts))
+
+
+def first_of(group: BaseExceptionGroup[E]) -> E:
+    """The first error of a task group, however deep: who waited for one thing hears of one."""
+    inner = group.exceptions[0]
+    return first_of(inner) if isinstance(inner, BaseExceptionGroup) else inner
 
 
 class UsageError(ProctorError):

@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
+from proctor.protocol.errors import first_of
 from proctor.protocol.ids import new_id
 from proctor.protocol.permits import Permit, redeem_permit
 from proctor.sandbox import probe, process
@@ -127,16 +128,9 @@ async def _execute(
         async with _serving(tree, proxy):
             return await _follow(tree, spec, pumps, cancel)
     except ExceptionGroup as problems:
-        raise _first(problems) from None
+        raise first_of(problems) from None
     finally:
         await tree.gone()
-
-
-def _first(problems: ExceptionGroup[Exception]) -> Exception:
-    found: Exception = problems
-    while isinstance(found, ExceptionGroup):
-        found = found.exceptions[0]
-    return found
 
 
 @contextlib.asynccontextmanager

@@ -24,7 +24,7 @@ from proctor.app import App
 from proctor.engine.doors import forget_address, last_port, write_address
 from proctor.engine.supervisor import Supervisor, log_to
 from proctor.gate.humans import load_token
-from proctor.protocol.errors import ProctorError, UnavailableError, UsageError
+from proctor.protocol.errors import ProctorError, UnavailableError, UsageError, first_of
 from proctor.server.app import create_app, make_front
 from proctor.server.auth import Access, is_loopback
 from proctor.server.browsers import Browsers
@@ -104,15 +104,7 @@ async def _live(supervisor: Supervisor, path: Path) -> None:
     try:
         await supervisor.serve(path)
     except* ProctorError as errors:
-        raise _first(errors) from None
-
-
-def _first(errors: BaseExceptionGroup[ProctorError]) -> ProctorError:
-    found: BaseException = errors
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    assert isinstance(found, ProctorError)
-    return found
+        raise first_of(errors) from None
 
 
 class _Server(uvicorn.Server):

@@ -18,7 +18,7 @@ from proctor.protocol.tools import SideEffect, Tool, Touch
 from proctor.sandbox.run import run
 from proctor.sandbox.spec import Result
 from proctor.tools import jobs
-from proctor.tools.confined import Shell, command_spec, refusals, runs, sandbox_facts
+from proctor.tools.confined import Shell, command_spec, runs, sandbox_facts
 from proctor.tools.models import MARK, Moment, Stored, ToolInput, ToolOutput, now
 from proctor.tools.registry import declare
 
@@ -79,7 +79,9 @@ class CommandOut(ToolOutput):
     truncated: bool = False
     cpu_seconds: float | None = None
     sandbox: SandboxOut | None = None
-    altered: list[str] = Field(default_factory=list, description="Protected files it changed; put back.")
+    altered: list[str] = Field(
+        default_factory=list, description="Protected files it changed; put back unless it says not."
+    )
 
 
 class StartIn(ToolInput):
@@ -160,13 +162,13 @@ def _command_out(command: str, done: Result) -> CommandOut:
         truncated=done.stdout.truncated or done.stderr.truncated,
         cpu_seconds=round(done.cpu_seconds, 3),
         sandbox=SandboxOut(**sandbox_facts(done.sandbox)),
-        altered=[one.path for one in done.altered],
+        altered=[one.path + ("" if one.restored else " (not put back)") for one in done.altered],
     )
 
 
 async def _tell_refusals(context: Context, done: Result) -> None:
     """Hosts that were wanted and refused stand in the trace, whatever the command made of it."""
-    refused, call = refusals(done), context.call
+    refused, call = done.sandbox.refused, context.call
     if not refused:
         return
     draft = Draft(

@@ -17,9 +17,9 @@ from proctor.protocol.events import ActorKind
 from proctor.protocol.tools import Reaches, Runs, Touch
 from proctor.sandbox.environment import allowed_environment, shell_argv
 from proctor.sandbox.paths import language_homes, secret_paths, within
-from proctor.sandbox.spec import Confinement, Limits, Result, Spec
+from proctor.sandbox.spec import Confinement, Limits, Spec
 
-__all__ = ["Shell", "command_spec", "refusals", "runs", "sandbox_facts", "working_directory"]
+__all__ = ["Shell", "command_spec", "runs", "sandbox_facts", "working_directory"]
 
 Shell = Literal["bash", "pwsh"]
 _GIT_FILE_BYTES: Final = 4096
@@ -31,11 +31,6 @@ def runs(command: str, cwd: str, shell: Shell, hosts: Sequence[str] = ()) -> Seq
     if shell == "bash":
         return (Runs(command, cwd), *reaches)
     return (Runs(f"pwsh -NoProfile -NonInteractive -Command {shlex.quote(command)}", cwd), *reaches)
-
-
-def refusals(done: Result) -> tuple[str, ...]:
-    """The hosts a command wanted and did not get."""
-    return done.sandbox.refused
 
 
 def sandbox_facts(box: Confinement) -> dict[str, Any]:

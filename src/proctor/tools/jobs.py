@@ -21,14 +21,14 @@ import sqlalchemy as sa
 
 from proctor.gate.context import Context
 from proctor.gate.later import charge_later, seconds_left
-from proctor.protocol.errors import NotFoundError, ProctorError, RefusedError
+from proctor.protocol.errors import NotFoundError, ProctorError, RefusedError, first_of
 from proctor.protocol.events import ActorKind, Draft, EventStatus
 from proctor.protocol.ids import new_id
 from proctor.sandbox.identity import ProcessIdentity
 from proctor.sandbox.run import run
 from proctor.sandbox.spec import Result, Spec
 from proctor.store.tables import command_jobs
-from proctor.tools.confined import refusals, sandbox_facts
+from proctor.tools.confined import sandbox_facts
 from proctor.tools.job_rows import close_dead_jobs, facts_of, find_job, is_held
 from proctor.tools.models import now
 
@@ -95,9 +95,7 @@ class _Job:
                 )
                 watcher.cancel()
         except* (ProctorError, OSError) as problems:
-            first = problems.exceptions[0]
-            while isinstance(first, BaseExceptionGroup):
-                first = first.exceptions[0]
+            first = first_of(problems)
             self.error = first if isinstance(first, ProctorError) else ProctorError(message=f"{first}.")
         self.ended_at = now()
         await self._record()
@@ -206,7 +204,7 @@ class _Job:
                 return None, []  # given up for dead and charged by somebody else
             told = {name: facts[name] for name in ("outcome", "exit_code")}
             drafts = [self._draft("command_ended", **told, **used, **shown)]
-            refused = refusals(self.result) if self.result is not None else ()
+            refused = self.result.sandbox.refused if self.result is not None else ()
             drafts += [self._draft("network_refused", hosts=list(refused))] if refused else []
             call = self.context.call
             whose = {
