@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from proctor.cli.main import main
+from proctor.protocol.events import EventKind
 from proctor.store.database import Database, sqlite_url
 from proctor.store.schema import open_database
 from proctor.trace.chain import load_key
@@ -61,6 +65,61 @@ def test_a_trace_is_shown_by_the_beginning_of_its_name(
     assert "trace_abd, trace_abc" in capsys.readouterr().err
     assert main(["trace", "nothing"]) == 4
     assert main(["trace", "--frobnicate"]) == 2
+
+
+def test_the_list_says_what_each_trace_is_about(
+    log: Database, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A tool's name, or what a task is to do; names alone tell nobody which trace is which."""
+    words = {"description": "mend\nthe \x1b[31mparser"}
+    drafts = [
+        draft("trace_task", "task_added", kind=EventKind.SYSTEM, details=words),
+        canonical("tool_call_start", "trace_tool", tool_name="read_file"),
+    ]
+    with log.write() as connection:
+        append_in(connection, drafts, key=load_key(home / KEY_FILE), redactor=REDACTOR)
+    rows: Any = _json(capsys)["traces"]
+    assert [one["what"] for one in rows] == ["read_file", words["description"], "tool_call_start", "message"]
+    assert main(["trace"]) == 0
+    said = capsys.readouterr().out
+    assert "mend the  [31mparser" in said
+    assert len(said.splitlines()) == 5
+
+
+def test_moments_are_those_of_the_readers_clock(
+    log: Database, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Text shows local time; JSON stays UTC and says so."""
+    rows: Any = _json(capsys)["traces"]
+    told = datetime.fromisoformat(rows[0]["started"])
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert main(["trace"]) == 0
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    wanted = told.astimezone(timezone(timedelta(hours=9)))
+    assert f"{wanted:%Y-%m-%d %H:%M:%S}" in capsys.readouterr().out
+
+
+def test_a_line_of_an_event_shows_what_people_read(
+    log: Database, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Inputs as they were given, without the names of rows; nothing of others' words is obeyed by the terminal."""
+    details = {
+        "call_id": "call_1",
+        "inputs": {"path": "a b", "none": None},
+        "text": "\x1b[2Jx",
+        "simulated": False,
+    }
+    with log.write() as connection:
+        append_in(connection, [draft("t", details=details)], key=load_key(home / KEY_FILE), redactor=REDACTOR)
+    assert main(["trace", "t"]) == 0
+    said = capsys.readouterr().out
+    assert 'path="a b"  text="\\u001b[2Jx"' in said
+    assert "call_1" not in said
+    assert "simulated" not in said
 
 
 def test_export_prints_every_event_as_a_line(log: Database, capsys: pytest.CaptureFixture[str]) -> None:

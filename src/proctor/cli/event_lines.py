@@ -1,21 +1,25 @@
-"""One event as one line, for every command that shows them."""
+"""One event as one line that fits the terminal, for every command that shows them; `--json` has all of it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from proctor.cli.output import print_json
+from proctor.cli.output import columns, print_json
 
 if TYPE_CHECKING:
     from proctor.protocol.events import Event
 
-__all__ = ["clock", "print_event"]
+__all__ = ["clock", "print_event", "shortened"]
 
-_TEXT = 100
+_PIPE = 200
+_PLAIN = frozenset({"success", "running"})  # what an event's own name says already
+# Names of other rows, and what every call has: needed to join, not to read.
+_QUIET = frozenset({"call", "call_id", "domain", "executor", "native_id", "side_effect"})
 
 
 def print_event(event: Event, as_json: bool) -> None:
@@ -23,16 +27,33 @@ def print_event(event: Event, as_json: bool) -> None:
     if as_json:
         print_json(event.model_dump(mode="json"), line=True)
         return
-    text = json.dumps(event.details, ensure_ascii=False) if event.details else ""
-    text = text if len(text) <= _TEXT else text[: _TEXT - 1] + "…"
     who = event.actor_name or event.actor.value
-    what = f"{event.event} {event.tool_name}" if event.tool_name else event.event
-    took = "" if event.duration_ms is None else f"  {event.duration_ms:.0f} ms"
-    click.echo(
-        f"{event.seq:>7}  {clock(event.ts)}  {event.status.value:<7}  {who:<10}  {what}{took}  {text}".rstrip()
-    )
+    what = [event.event, event.tool_name or ""]
+    what += [f"[{event.status.value}]"] if event.status.value not in _PLAIN else []
+    what += [f"{event.duration_ms:.0f} ms"] if event.duration_ms is not None else []
+    line = f"{event.seq:>6}  {clock(event.ts)[5:]}  {who:<8}  {' '.join(filter(None, what))}"
+    click.echo(shortened("  ".join([line, *_facts(event.details)]), columns() or _PIPE))
+
+
+def _facts(details: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in details.items():
+        if key in {"input", "inputs"} and isinstance(value, Mapping):
+            yield from _facts(value)
+        elif key not in _QUIET and value not in (None, "", [], {}) and (key, value) != ("simulated", False):
+            yield f"{key}={_word(value)}"
+
+
+def _word(value: object) -> str:
+    plain = isinstance(value, str) and value.isprintable() and " " not in value
+    return str(value) if plain else json.dumps(value, ensure_ascii=False)
+
+
+def shortened(text: str, most: int) -> str:
+    """A text as one line of at most so many characters; nothing in it is obeyed by a terminal."""
+    line = "".join(letter if letter.isprintable() else " " for letter in text)
+    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def clock(moment: datetime) -> str:
-    """A moment as people read it."""
-    return f"{moment:%Y-%m-%d %H:%M:%S}"
+    """A moment as the clock on the reader's wall shows it."""
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"

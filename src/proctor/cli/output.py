@@ -84,9 +84,10 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 
 
 def _fitted(natural: Sequence[int], room: int) -> list[int]:
-    """The widest columns give way first; the first one holds names to be copied, so it gives way last."""
+    """The widest column gives way first; the first one holds names to be copied, so it gives way last."""
     widths = list(natural)
-    for movable in (range(1, len(widths)), range(len(widths))):
+    others = range(1, len(widths))
+    for movable in ([max(others, key=natural.__getitem__, default=0)], others, range(len(widths))):
         while sum(widths) + _GAP * (len(widths) - 1) > room and any(widths[i] > _SLIM for i in movable):
             widths[max(movable, key=widths.__getitem__)] -= 1
     return widths

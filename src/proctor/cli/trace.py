@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from proctor.cli.event_lines import clock, print_event
+from proctor.cli.event_lines import clock, print_event, shortened
 from proctor.cli.groups import Commands
 from proctor.cli.output import json_option, print_json, print_table
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["trace"]
 
 EXIT_ALTERED = 7
+_WHAT = 60
 
 
 @contextmanager
@@ -146,10 +147,16 @@ def _list(database: Database, limit: int, as_json: bool) -> None:
         click.echo("There is no trace yet. `proctor demo` makes one.")
         return
     rows = [
-        (one.trace_id, clock(one.started), one.events, one.status or "-", one.last_event or "pruned")
+        (
+            one.trace_id,
+            clock(one.started),
+            one.events,
+            one.status or "-",
+            shortened(one.what or "pruned", _WHAT),
+        )
         for one in found
     ]
-    print_table(("TRACE", "STARTED", "EVENTS", "STATUS", "LAST EVENT"), rows)
+    print_table(("TRACE", "STARTED", "EVENTS", "STATUS", "WHAT"), rows)
     if more:
         click.echo(f"… truncated: the newest {limit} are shown; --limit shows more.")
 

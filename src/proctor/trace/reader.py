@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 MAX_PAGE = 5000
+_WHAT = 200
 _ROW = [events.c[name] for name in COLUMNS]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -45,6 +46,8 @@ class TraceInfo:
     status: str | None
     actor_name: str | None
     session_id: str | None
+    what: str | None = None
+    """What it is about, from its first event: a tool, a task's description, else the event itself."""
 
 
 def last_seq(connection: sa.Connection) -> int:
@@ -139,7 +142,7 @@ def traces(database: Database, *, limit: int = 50, before: int | None = None) ->
     head, last, gone = trace_heads, events, trace_tombstones
     query = (
         sa.select(
-            head.c.trace_id, head.c.started, head.c.count.label("total"), gone.c.removed,
+            head.c.trace_id, head.c.first_seq, head.c.started, head.c.count.label("total"), gone.c.removed,
             last.c.ts, last.c.event, last.c.status, last.c.actor_name, last.c.session_id,
         )
         .select_from(
@@ -153,10 +156,18 @@ def traces(database: Database, *, limit: int = 50, before: int | None = None) ->
     if before is not None:
         query = query.where(head.c.first_seq < before)
     with database.read() as connection:
-        return [_info(row) for row in connection.execute(query)]
+        rows = list(connection.execute(query))
+        begun = sa.select(*_ROW).where(events.c.seq.in_([row.first_seq for row in rows]))
+        first = {event.trace_id: event for event in _fetch(connection, begun)}
+    return [_info(row, first.get(row.trace_id)) for row in rows]
 
 
-def _info(row: Any) -> TraceInfo:
+def _what(first: Event) -> str:
+    about = first.details.get("description")
+    return first.tool_name or (about[:_WHAT] if isinstance(about, str) else "") or first.event
+
+
+def _info(row: Any, first: Event | None) -> TraceInfo:
     removed = row.removed or 0
     return TraceInfo(
         trace_id=row.trace_id,
@@ -168,6 +179,7 @@ def _info(row: Any) -> TraceInfo:
         status=row.status,
         actor_name=row.actor_name or None,
         session_id=row.session_id,
+        what=None if first is None else _what(first),
     )
 
 
