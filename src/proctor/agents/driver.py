@@ -268,7 +268,6 @@ class AttemptEnd:
     usage: Usage = field(default_factory=Usage)
     exit_code: int | None = None
     final_text: str = ""
-    stderr_tail: str = ""
     delegations: tuple[Delegation, ...] = ()
     left: int = 0
     """Processes that could not be killed; anything but 0 wants a human."""

@@ -145,7 +145,7 @@ class ModelRun:
         """Wait for the end; events that nobody read are dropped."""
         self._start()
         while self._task is not None and not self._task.done():
-            if not self._queue.empty():
+            while not self._queue.empty():
                 self._queue.get_nowait()
             await asyncio.wait({self._task}, timeout=0.05)
         return self._end or AttemptEnd(Outcome.INTERRUPTED, "it was stopped", native_id=self._chat_id)
@@ -173,7 +173,6 @@ class ModelRun:
         except asyncio.CancelledError:
             outcome = self._stopped or Outcome.INTERRUPTED
             self._end = AttemptEnd(outcome, f"the attempt was {outcome.value}", native_id=self._chat_id)
-            self._tell_end()
             raise
         finally:
             self._tell_end()

@@ -255,7 +255,6 @@ class CliRun:
             usage=found.usage,
             exit_code=exit_.code,
             final_text=cap(found.final_text),
-            stderr_tail=cap(self._kept.stderr.text),
             delegations=found.delegations,
             left=exit_.left,
             simulated=self._driver.capabilities.simulated,

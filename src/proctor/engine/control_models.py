@@ -18,7 +18,6 @@ __all__ = [
     "ListIn",
     "ListOut",
     "NameIn",
-    "NothingIn",
     "PauseOut",
     "ScopeIn",
     "ShowOut",
@@ -62,10 +61,6 @@ class NameIn(ToolInput):
     """Which task."""
 
     task: TaskName
-
-
-class NothingIn(ToolInput):
-    """Nothing to say."""
 
 
 class ScopeIn(ToolInput):

@@ -23,7 +23,6 @@ from proctor.engine.control_models import (
     ListIn,
     ListOut,
     NameIn,
-    NothingIn,
     PauseOut,
     ScopeIn,
     ShowOut,
@@ -43,7 +42,7 @@ from proctor.store.glance import glance
 from proctor.store.tables import task_queue
 from proctor.tools.catalog import standard_registry
 from proctor.tools.confined import Shell
-from proctor.tools.models import now
+from proctor.tools.models import NothingIn, now
 from proctor.tools.registry import Registry, declare
 
 __all__ = ["control_tools", "whole_registry"]

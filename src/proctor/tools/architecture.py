@@ -18,7 +18,7 @@ from proctor.protocol.events import Draft
 from proctor.protocol.tools import SideEffect, Tool
 from proctor.store.database import Database
 from proctor.store.tables import architecture_rules
-from proctor.tools.models import MARK, Moment, Stored, ToolInput, ToolOutput, now
+from proctor.tools.models import MARK, Moment, NothingIn, Stored, ToolInput, ToolOutput, now
 from proctor.tools.registry import declare
 
 __all__ = ["ARCHITECTURE_TOOLS", "ImportOut", "RuleIn", "RuleOut", "RulesOut", "load_rules", "matching"]
@@ -70,10 +70,6 @@ class SearchIn(ToolInput):
     """A word to look for."""
 
     keyword: str = Field(min_length=1, max_length=200, description="In feature type or description.")
-
-
-class NothingIn(ToolInput):
-    """Nothing to say."""
 
 
 class ImportIn(ToolInput):

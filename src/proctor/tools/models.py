@@ -18,6 +18,7 @@ from proctor.protocol.errors import RefusedError
 __all__ = [
     "MARK",
     "Moment",
+    "NothingIn",
     "PathText",
     "Stored",
     "ToolInput",
@@ -53,6 +54,10 @@ class ToolInput(BaseModel):
 
     # With a longest length pydantic looks at every character, so half a character (a lone surrogate) is refused too.
     model_config = ConfigDict(frozen=True, extra="forbid", str_max_length=MAX_TEXT)
+
+
+class NothingIn(ToolInput):
+    """Nothing to say."""
 
 
 class ToolOutput(BaseModel):

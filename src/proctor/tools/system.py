@@ -22,6 +22,7 @@ from proctor.store.tables import repo_file_cache
 from proctor.tools.models import (
     MARK,
     Moment,
+    NothingIn,
     ToolInput,
     ToolOutput,
     disk_errors,
@@ -60,10 +61,6 @@ TRACKED: Final = frozenset(
 HASH_CAP: Final = 5_000_000
 BATCH: Final = 500
 _cache = repo_file_cache
-
-
-class NothingIn(ToolInput):
-    """Nothing to say."""
 
 
 class VerifyOut(ToolOutput):

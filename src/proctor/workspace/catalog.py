@@ -148,11 +148,6 @@ class Catalog:
         """Tell whether that owner holds it."""
         return (backup.path / _PINS / file_key(owner)).exists()
 
-    @staticmethod
-    def ownerfile_key(owner: str) -> str:
-        """Give a file name that stands for an owner."""
-        return file_key(owner)
-
     def claim(self, workspace: Path, moment: datetime) -> Path:
         """Make the directory of a new backup; a second one in the same second gets a suffix."""
         self.base.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -57,7 +57,7 @@ class Changes:
         return replace(self, remove=[entry for entry in self.remove if not kept(entry.path)])
 
     def rows(self) -> list[tuple[str, str]]:
-        """Say for each path what would happen: create, replace, delete, amend."""
+        """Say for each path what would happen: write, delete or amend."""
         gone = {entry.path for entry in self.remove}
         made = [*self.folders, *self.write, *(entry for entry, _ in self.link), *self.special]
         words = dict.fromkeys(gone, "delete")
