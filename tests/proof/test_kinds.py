@@ -56,6 +56,34 @@ def test_files_that_hold_checks_among_other_things_are_known() -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "before", "after", "comments"),
+    [
+        ("a.py", "# a\nx = 1\n", "# b\nx = 1\n", True),
+        ("a.py", 'def f():\n    """a"""\n', 'def f():\n    """b"""\n', True),
+        ("a.py", '"""a"""\n', '"""a"""; exit()\n', False),
+        ("a.py", "f(\n    *items[1:],\n)\n", "f(\n    *items,\n)\n", False),
+        ("a.js", "// a\nf();\n", "// b\nf();\n", True),
+        ("a.js", "/**\n * a\n */\nf();\n", "/**\n * b\n */\nf();\n", True),
+        ("a.js", "let x = a\n  * 2;\n", "let x = a\n  * 3;\n", False),
+        ("a.js", "/* a */ f();\n", "/* a */ g();\n", False),
+        ("a.js", "class A {\n  #x = 1;\n}\n", "class A {\n  #x = 2;\n}\n", False),
+        ("a.c", "#define MAX 10\n", "#define MAX 99\n", False),
+        ("a.c", "*p = 1;\n", "*p = 2;\n", False),
+        ("src/lib.rs", "#[test]\nfn a() {}\n", "fn a() {}\n", False),
+        ("src/lib.rs", "/// ```\n/// assert!(a());\n/// ```\n", "/// a\n", False),
+        ("src/lib.rs", "// a\nfn a() {}\n", "// b\nfn a() {}\n", True),
+        ("a.go", "//go:build linux\npackage a\n", "//go:build windows\npackage a\n", False),
+        ("a.sh", "#!/bin/bash\nls\n", "#!/bin/dash\nls\n", False),
+    ],
+)
+def test_only_comments_of_the_language_are_documents(
+    path: str, before: str, after: str, comments: bool
+) -> None:
+    """What looks like a comment of one language is code of another, and code needs its proof."""
+    assert (guess_kind(change_of({path: (before, after)}).diff).kind is Kind.DOCS) is comments
+
+
+@pytest.mark.parametrize(
     ("texts", "message", "kind"),
     [
         ({"README.md": ("a\n", "b\n")}, "", Kind.DOCS),
@@ -70,6 +98,9 @@ def test_files_that_hold_checks_among_other_things_are_known() -> None:
         ({"a.py": (OLD, FEATURE)}, "fix(core): mean", Kind.FIX),
         ({"README.md": ("a\n", "b\n")}, "fix: words", Kind.DOCS),
         (dict([TEST]), "", Kind.FIX),
+        ({"Main.hs": ("main = a\n", "main = b\n")}, "", Kind.REFACTOR),
+        ({"bin/deploy": ("#!/bin/sh\nls 1\n", "#!/bin/sh\nls 2\n")}, "", Kind.FIX),
+        ({"README.md": ("a\n", "b\n"), "a.sql": ("select 1\n", "select 2\n")}, "", Kind.FIX),
         ({}, "", Kind.DOCS),
     ],
 )  # fmt: skip

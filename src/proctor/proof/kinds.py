@@ -206,6 +206,19 @@ _NEW: Final = re.compile(
 _TOKEN: Final = re.compile(r"[A-Za-z_]\w*|\d+(?:\.\d+)?|==|!=|<=|>=|&&|\|\||[^\s\w]")
 _NAME_TOKEN: Final = re.compile(r"[A-Za-z_]\w*")
 _COMMENT: Final = re.compile(r"^\s*(?:#|//|\*|/\*|<!--|\"\"\"|''')")
+#: What begins a comment is another thing in each language: `#` begins an attribute in Rust and a macro in C.
+_HASH: Final = r"#(?!!|\[)"
+_SLASHES: Final = r"//(?!go:|export |\s*\+build|[/!])|/\*(?:(?!\*/).)*(?:\*/)?\s*$"
+_COMMENTS: Final = {
+    "python": re.compile(rf"\s*(?:{_HASH}(?!.*coding[:=])|(\"\"\"|''')(?:(?!\1).)*(?:\1)?\s*$)"),
+    **dict.fromkeys(("shell", "ruby", "perl", "elixir"), re.compile(rf"\s*{_HASH}")),
+    "php": re.compile(rf"\s*(?:{_HASH}|{_SLASHES})"),
+    **dict.fromkeys(
+        ("javascript", "go", "rust", "c", "java", "kotlin", "csharp", "swift", "dart", "scala"),
+        re.compile(rf"\s*(?:{_SLASHES})"),
+    ),
+}
+_INNER: Final = re.compile(r"\s*\*(?:\s.*|/\s*)?$")
 _MESSAGE: Final = re.compile(
     r"(fix|feat|feature|refactor|docs|doc|style|ui|perf|bug|chore)(?:\([^)]*\))?!?:", re.IGNORECASE
 )
@@ -222,9 +235,10 @@ def guess_kind(diff: Diff, message: str = "") -> Guess:
     present = set(kinds.values())
     if not present:
         return Guess(Kind.DOCS, "nothing was changed")
-    if present <= {FileKind.DOCS, FileKind.CONFIG, FileKind.OTHER, FileKind.CHECK}:
+    if present <= {FileKind.DOCS, FileKind.CONFIG, FileKind.CHECK}:
         return Guess(Kind.DOCS, "only documents and settings were changed")
-    source = [file for file in diff.files if kinds[file.path] is FileKind.SOURCE]
+    # What nobody knows may be code: a language that is not in the table, a script without an ending.
+    source = [file for file in diff.files if kinds[file.path] in {FileKind.SOURCE, FileKind.OTHER}]
     tests = [file for file in diff.files if kinds[file.path] is FileKind.TEST]
     if not source and not tests:
         return Guess(Kind.UI, "only styles, pages and pictures were changed")
@@ -253,8 +267,20 @@ def _removed_lines(files: Iterable[FileDiff]) -> bool:
 
 
 def _only_comments(file: FileDiff) -> bool:
-    lines = [text for _, text in (*file.added, *file.removed) if text.strip()]
-    return bool(lines) and not file.binary and all(_COMMENT.match(text) for text in lines)
+    comment = _COMMENTS.get(language_of(file.path) or "")
+    if comment is None or file.binary or file.status not in {"modified", "added"}:
+        return False
+    changed = 0
+    for hunk in file.hunks:
+        texts = [line.text for line in hunk.lines if line.kind != " " and line.text.strip()]
+        # A line that begins with a star is in a comment only where one is seen to begin or to end.
+        block = any(
+            re.match(r"\s*/\*", line.text) or line.text.rstrip().endswith("*/") for line in hunk.lines
+        )
+        if not all(comment.match(text) or (block and _INNER.match(text)) for text in texts):
+            return False
+        changed += len(texts)
+    return changed > 0
 
 
 def _new_names(files: Iterable[FileDiff]) -> set[str]:
