@@ -194,6 +194,20 @@ async def test_plan_of_a_process_that_a_person_resumes_is_the_supervisors(world:
     assert world.ran.names == ["act"]
 
 
+async def test_plan_that_its_process_resumes_itself_stays_its_own(world: PlanWorld) -> None:
+    """A coordinator that goes on with its plan is not overtaken by the supervisor."""
+    plan = Plan(goal="g", steps=(step("act"),), profile="enterprise")
+    parked = await world.again(plan)
+    assert parked.approval_id is not None
+    world.answer(parked.approval_id)
+    await asyncio.to_thread(world.plans.resume, plan.plan_id, by="ada", hand_over=False)
+    async with _working(world) as desk:
+        await asyncio.sleep(0.3)
+        assert not await asyncio.to_thread(desk.waits)
+        assert (await world.plans.go_on(plan.plan_id)).success
+    assert world.ran.names == ["act"]
+
+
 def _held_by(world: PlanWorld, row: PlanRow, owner: str) -> None:
     with world.database.write() as connection:
         mine = plans.c.plan_id == row.plan_id

@@ -90,8 +90,11 @@ def on_branch(task_id: str, path: str) -> str:
     return subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
-def test_each_of_the_four_completes_a_queued_task_with_tools(app: App) -> None:
-    """OpenAI, Anthropic and Ollama agents read and write in a worktree of their own; tokens go into the history."""
+def test_each_of_the_four_completes_a_queued_task_with_tools(app: App, models: ModelServer) -> None:
+    """OpenAI, Anthropic and Ollama agents read and write in a worktree of their own; tokens go into the history.
+
+    Bug 10: what a tool gave goes back to the model, in the queue as in the chat.
+    """
     agents = ("SOLACE", "FORGE", "ARCHITECT", "SENTINEL")
     tasks = {
         agent: add(
@@ -116,6 +119,9 @@ def test_each_of_the_four_completes_a_queued_task_with_tools(app: App) -> None:
         assert (row["success"], row["cost_tokens"]) == (True, 3 * (1200 + 200 + 34))
         (attempt,) = rows_of(app.database, sa.select(attempts).where(attempts.c.task_id == task))
         assert attempt["input_tokens"] == 3 * 1400
+        last = [told for _, body in models.requests if f"{agent} wrote it" in (told := json.dumps(body))][-1]
+        assert "proctor.toml" in last  # the listing
+        assert "File written successfully" in last
     assert verify(app.database, app.key).ok
 
 

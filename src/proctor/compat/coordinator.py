@@ -10,6 +10,7 @@ import asyncio
 import threading
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -93,7 +94,8 @@ class AGENTSCoordinator:
 
     async def resume_plan(self, plan_id: str) -> ExecutionResult:
         """Go on with a plan by its id: a failed one tries again what failed."""
-        row = await asyncio.to_thread(self._app.plans.resume, plan_id, by="AGENTSCoordinator")
+        again = partial(self._app.plans.resume, plan_id, by="AGENTSCoordinator", hand_over=False)
+        row = await asyncio.to_thread(again)
         result = await self._app.plans.go_on(
             row.plan_id, waits=Waits(hold_s=self._wait), allowances=(self._allowance(),)
         )

@@ -217,17 +217,20 @@ class Plans:
         """The golden signals of a trace."""
         return measure(stream(self.database, trace_id)).as_dict()
 
-    def resume(self, name: str, *, by: str) -> PlanRow:
-        """Leave a plan to the supervisor: an expired question is asked anew, what failed is tried again."""
+    def resume(self, name: str, *, by: str, hand_over: bool = True) -> PlanRow:
+        """Let a plan go on: an expired question is asked anew, what failed is tried again.
+
+        The supervisor goes on with it, unless the caller keeps it (`hand_over` False) and does so itself.
+        """
 
         def change(connection: sa.Connection) -> tuple[str, list[Draft]]:
             row, _ = plan_rows.load(connection, plan_rows.find_plan(connection, name))
-            if row.stage is PlanState.FAILED:
+            if hand_over:
                 plan_rows.leave_to_supervisor(connection, row.plan_id)
+            if row.stage is PlanState.FAILED:
                 return row.plan_id, plan_rows.reopen(connection, row, by=by)
             if row.stage in PLAN.terminal:
                 PLAN.reopen(row.stage)
-            plan_rows.leave_to_supervisor(connection, row.plan_id)
             if row.waiting_for is None or self._open_question(connection, row.waiting_for):
                 return row.plan_id, []
             mine = plans.update().where(plans.c.plan_id == row.plan_id)

@@ -145,8 +145,12 @@ def _row(front: Front, chat: Chat) -> dict[str, Any]:
 
 
 async def _turn(front: Front, chat_id: str, message: str | None, watch: Watch) -> TurnEnd:
+    """One turn; who executes goes on with it when a person has to answer first."""
     chats = front.app.chats
-    return await (chats.go_on(chat_id, watch) if message is None else chats.say(chat_id, message, watch))
+    end = await (chats.go_on(chat_id, watch) if message is None else chats.say(chat_id, message, watch))
+    if end.outcome is TurnOutcome.PARKED:
+        await front.nudge()
+    return end
 
 
 async def _spoken(front: Front, chat_id: str, message: str | None, hold: float, stream: bool) -> Response:
@@ -157,8 +161,6 @@ async def _spoken(front: Front, chat_id: str, message: str | None, hold: float, 
         body = _streamed(front, chat_id, message, ask)
         return StreamingResponse(body, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
     end = await _turn(front, chat_id, message, Watch(ask=ask))
-    if end.outcome is TurnOutcome.PARKED:
-        await front.nudge()
     return _answer(await asyncio.to_thread(front.app.chats.get, chat_id), end)
 
 
@@ -250,8 +252,6 @@ class SocketChat:
             return HOLD_SECONDS
 
         end = await _turn(self._front, chat_id, message, Watch(listen=listen, ask=ask))
-        if end.outcome is TurnOutcome.PARKED:
-            await self._front.nudge()
         return self._frame(request, chat_id, end)
 
     async def _chosen(self, request: Asked) -> str:
