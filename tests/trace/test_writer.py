@@ -125,6 +125,68 @@ async def test_coroutines_share_commits(database: Database) -> None:
     assert verify(database, KEY).ok
 
 
+async def _at_rest(writer: TraceWriter) -> None:
+    async with asyncio.timeout(30):
+        while not writer._rests:  # noqa: ASYNC110 - a thread rests, and tells nobody
+            await asyncio.sleep(0.001)
+
+
+async def test_a_lone_coroutine_leaves_only_the_waiting_to_the_writer(database: Database) -> None:
+    """It tells the database what to write in its own thread; the disk or the server is waited for in the writer's."""
+    moments: list[tuple[bool, str]] = []
+    here = threading.get_ident()
+    with _writer(database) as writer:
+        for _ in range(3):  # the first ones make the log, the lane's connection and its statements
+            await _at_rest(writer)
+            await writer.append_async([draft()])
+        await _at_rest(writer)
+        database.watch = lambda moment: moments.append((threading.get_ident() == here, moment))
+        await writer.append_async([draft()])
+        database.watch = None
+    told, (elsewhere, last) = moments[:-1], moments[-1]
+    assert (elsewhere, last) == (False, "committed")
+    assert {mine for mine, text in told if text != "COMMIT"} == {True}
+    assert {mine for mine, text in told if text == "COMMIT"} <= {False}
+    assert verify(database, KEY).ok
+
+
+async def test_a_loop_goes_on_while_somebody_else_holds_the_database(sqlite_database: Database) -> None:
+    """A coroutine that must wait for another writer does it in the writer's thread, and is written after it."""
+    with _writer(sqlite_database) as writer:
+        for _ in range(3):
+            await writer.append_async([draft()])
+        with sqlite_database.write() as connection:
+            connection.exec_driver_sql("CREATE TABLE other (x)")
+            async with asyncio.TaskGroup() as group:
+                waiting = group.create_task(writer.append_async([draft()]))
+                await asyncio.sleep(0.2)
+                assert not waiting.done()
+                connection.commit()
+        assert waiting.result()[0].seq == 4
+    assert verify(sqlite_database, KEY).ok
+
+
+async def test_who_is_interrupted_while_telling_leaves_the_database_free(sqlite_database: Database) -> None:
+    """Nothing of it is written, nobody is locked out, and the writer goes on."""
+
+    def stop(moment: str) -> None:
+        if "INSERT INTO events" in moment:
+            raise KeyboardInterrupt
+
+    with _writer(sqlite_database) as writer:
+        for _ in range(3):
+            await writer.append_async([draft()])
+        await _at_rest(writer)
+        sqlite_database.watch = stop
+        with pytest.raises(KeyboardInterrupt):
+            await writer.append_async([draft()])
+        sqlite_database.watch = None
+        with sqlite_database.write() as connection:
+            connection.exec_driver_sql("CREATE TABLE free (x)")
+        assert (await writer.append_async([draft()]))[0].seq == 4
+    assert verify(sqlite_database, KEY).ok
+
+
 def test_one_bad_draft_fails_only_its_caller(sqlite_database: Database) -> None:
     """Others in the same batch are written."""
     gate = _Gate()

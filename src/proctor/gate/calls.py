@@ -216,11 +216,13 @@ def reap_dead(
         or (row["task_id"], row["attempt"]) in ended
         or is_gone(row["holder"])
     ]
-    done = reap(connection, [row["lease_id"] for row in gone], now=now)
+    done = set(reap(connection, [row["lease_id"] for row in gone], now=now))
     if not done:
         return 0, []
     running = [CallState.STARTED.value, CallState.PERMITTED.value]
-    query = calls.select().where(calls.c.lease_id.in_(done), calls.c.state.in_(running))
+    held_by = {row["call_id"] for row in gone if row["lease_id"] in done}
+    theirs = sa.and_(calls.c.call_id.in_(held_by), calls.c.lease_id.in_(done))
+    query = calls.select().where(theirs, calls.c.state.in_(running))
     rows = [dict(row) for row in connection.execute(query).mappings()]
     return len(done), _interrupt(connection, rows)
 

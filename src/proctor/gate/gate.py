@@ -355,7 +355,7 @@ class Gate:
             connection,
             path_of(entry, now),
             wish_of(entry),
-            call_id=entry.call.call_id,
+            call_id=entry.call.call_id if row is None else row["call_id"],
             holder=this_process(),
             now=now,
             seconds=entry.tool.seconds,

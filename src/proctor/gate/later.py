@@ -15,7 +15,7 @@ from proctor.gate.budget_rows import lock_buckets
 from proctor.gate.leases import Passed, settled_lines
 from proctor.gate.limits import TOTAL
 from proctor.protocol.events import Draft, EventKind, EventStatus
-from proctor.store.tables import budget_nodes, leases
+from proctor.store.tables import budget_nodes, calls, leases
 
 __all__ = ["charge_later", "seconds_left"]
 
@@ -47,10 +47,9 @@ def charge_later(connection: sa.Connection, facts: Mapping[str, Any], *, millis:
 
 
 def _buckets(connection: sa.Connection, call_id: str) -> list[str]:
-    query = (
-        sa.select(leases.c.buckets).where(leases.c.call_id == call_id).order_by(leases.c.created_at.desc())
-    )
-    return list(connection.execute(query.limit(1)).scalar() or ())
+    held = calls.join(leases, leases.c.lease_id == calls.c.lease_id)
+    query = sa.select(leases.c.buckets).select_from(held).where(calls.c.call_id == call_id)
+    return list(connection.execute(query).scalar() or ())
 
 
 def _totals(ids: Sequence[str]) -> sa.Select[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -136,11 +137,11 @@ class Holding:
     attempt: int | None = None
 
     def lease(self, ids: Sequence[str], wish: Wish) -> dict[str, Any]:
-        """The row of a new lease on these buckets."""
+        """The row of a new lease on these buckets, which stand in order."""
         return {
             "lease_id": new_id("lease"),
             "call_id": self.call_id,
-            "buckets": sorted(ids),
+            "buckets": ids,
             "tokens": wish.usage.tokens,
             "micro_usd": wish.usage.micro_usd,
             "plan_micro_usd": wish.usage.plan_micro_usd,
@@ -213,7 +214,7 @@ def reserve(
         facts = {"used": "all", "limit": "what there was", "node": "this path"}
         raise BudgetExceededError(reason="budget_exceeded:total", **facts)
     by = Holding(call_id, holder, now, seconds, task_id, attempt)
-    lease = by.lease(ids, wish)
+    lease = by.lease(sorted(ids), wish)
     insert_lease(connection, lease)
     limited = any(rows[one][f"limit_{amount}"] is not None for one in ids for amount in AMOUNTS[1:])
     return Held(lease, _call_warnings(connection, wanted, rows), limited)
@@ -226,12 +227,12 @@ def reserve_steps(
 
     `seen`: the path's rows are there as far as is known; if they are not, or not as the settings say, the steps do not fit.
     """
-    wanted = _wanted(path, wish)
-    ids = [bucket_id for bucket_id, _, _ in wanted]
     limited = [node for node in path if not node.limits.unlimited]
     if seen and not limited:
-        taking = take_freely_step(dialect, ids, wish.asks)
+        ids, taking = _free(dialect, tuple([node.node_id for node in path]), wish)
     else:
+        wanted = _wanted(path, wish)
+        ids = sorted([bucket_id for bucket_id, _, _ in wanted])
         warn_at = min((node.limits.warn_at for node in limited), default=WARN_AT)
         if limited and _tight(wanted, wish, warn_at):
             return None
@@ -239,6 +240,13 @@ def reserve_steps(
     lease = by.lease(ids, wish)
     watched = any(node.limits.of(TOTAL, amount) is not None for node in limited for amount in AMOUNTS[1:])
     return [taking, lease_step(dialect, lease)], Held(lease, (), watched)
+
+
+@lru_cache(maxsize=512)  # of a run's calls to one tool only the first is any different
+def _free(dialect: str, nodes: tuple[str, ...], wish: Wish) -> tuple[list[str], Step]:
+    """Rows without a limit that are there: which, and the step that takes from them."""
+    ids = [Node(name, "").bucket_id(bucket) for name in nodes for bucket in wish.buckets]
+    return sorted(ids), take_freely_step(dialect, ids, wish.asks)
 
 
 def _tight(wanted: Sequence[tuple[str, Node, str]], wish: Wish, warn_at: int) -> bool:

@@ -46,12 +46,6 @@ calls = sa.Table(
     ),
 )
 sa.Index("ix_calls_trace", calls.c.trace_id)
-sa.Index(
-    "ix_calls_open",
-    calls.c.state,
-    sqlite_where=calls.c.state != "ended",
-    postgresql_where=calls.c.state != "ended",
-)
 # An agent's call that is made again is found by what it does.
 sa.Index(
     "ix_calls_content",

@@ -1,15 +1,18 @@
 """The quick lane: a change whose statements are known beforehand, each of which must touch exactly so many rows.
 
-All of it or nothing, durable when `commit` returns True. SQLite: one kept connection, whose driver keeps the statements
-prepared. PostgreSQL: all steps are one prepared statement, which is a transaction of its own, so that one trip does it
-and no lock waits for the client. What does not fit is for the ordinary way, which finds out why.
+All of it or nothing, durable when `settle` returns True. It comes in two halves: `send` says what is to change and waits
+for nothing, so that an event loop may do it; `settle` waits for the disk or the server, in a thread. What does not fit is
+for the ordinary way, which finds out why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import select
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import sqlalchemy as sa
 
@@ -22,6 +25,9 @@ _NAME: Final = "a change of the quick lane"
 # Division by zero is how the one statement says that a step did not fit; after a serialization failure or a deadlock
 # it is undone as well, and worth another try.
 _UNFIT: Final = ("22012", "40001", "40P01")
+_MAX_PREPARED: Final = 256
+_TEXT, _BINARY = 0, 1
+_EITHER: Final = select.POLLIN | select.POLLOUT
 
 
 class Step(NamedTuple):
@@ -32,63 +38,77 @@ class Step(NamedTuple):
     rows: int = 1
 
 
+_Watch = Callable[[str], None]
+
+
+class _Hand(Protocol):
+    """What writes in one kind of database."""
+
+    def send(self, steps: Sequence[Step], watch: _Watch) -> bool:
+        """Say the change; False: a step did not fit, and nothing was changed."""
+        ...
+
+    def settle(self, watch: _Watch) -> None:
+        """Wait until it is durable."""
+        ...
+
+
 class Lane:
-    """One thread's own connection, opened at the first use."""
+    """One connection of its own, opened at the first use. Used by one thread at a time."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._dialect = database.engine.dialect
         self._bare: Any = None
-        self._cursor: Any = None
-        self._run = self._one_by_one if database.dialect == "sqlite" else self._all_at_once
+        self._hand: _Hand | None = None
+        self._waiting: Sequence[Step] | None = None  # said before there was a connection
+        self._failed: Exception | None = None  # of the driver, while sending
 
-    def commit(self, steps: Sequence[Step]) -> bool | None:
-        """Make the change durable; False: a step did not fit, and nothing was changed.
+    def send(self, steps: Sequence[Step]) -> bool:
+        """Say what is to change; False: a step did not fit, and nothing was changed. After True comes `settle`."""
+        self._waiting, self._failed = steps if self._hand is None else None, None
+        if self._hand is None:
+            return True
+        try:
+            return self._hand.send(steps, self._database.watch or _unwatched)
+        except self._dialect.loaded_dbapi.Error as error:
+            self._failed = error
+            return True
+        except BaseException:
+            self.close()  # in the middle of who knows what
+            raise
+
+    def settle(self) -> bool | None:
+        """Make what was sent durable; False: it did not fit, and nothing was changed.
 
         None: the server was lost on the way, so that only the database itself can tell, when it is back.
         """
         watch = self._database.watch or _unwatched
         try:
-            self._ready()
-            return self._run(steps, watch)
+            if self._failed is not None:
+                raise self._failed
+            hand = self._hand or self._open()
+            if self._waiting is not None and not hand.send(self._waiting, watch):
+                return False
+            hand.settle(watch)
         except self._dialect.loaded_dbapi.Error as error:
             return self._undone(error)
         except BaseException:
-            self.close()  # in the middle of who knows what
+            self.close()
             raise
+        return True
 
     def close(self) -> None:
         """Let the connection go, and with it whatever was not committed."""
-        bare, self._bare, self._cursor = self._bare, None, None
+        bare, self._bare, self._hand = self._bare, None, None
         if bare is not None:
             bare.close()
 
-    def _ready(self) -> None:
-        if self._bare is None:
-            self._bare = bare = self._database.own()
-            self._cursor = bare.cursor() if self._database.dialect == "sqlite" else _raw_cursor(bare)
-
-    def _one_by_one(self, steps: Sequence[Step], watch: Callable[[str], None]) -> bool:
-        cursor = self._cursor
-        watch("BEGIN")
-        cursor.execute("BEGIN IMMEDIATE")
-        for text, values, rows in steps:
-            watch(text)
-            if cursor.execute(text, values).rowcount != rows:
-                cursor.execute("ROLLBACK")
-                return False
-        watch("COMMIT")
-        cursor.execute("COMMIT")
-        watch("committed")
-        return True
-
-    def _all_at_once(self, steps: Sequence[Step], watch: Callable[[str], None]) -> bool:
-        text = _joined(tuple([(step.text, step.rows) for step in steps]))
-        values = [value for step in steps for value in step.values]
-        watch(text)
-        self._cursor.execute(text, values)
-        watch("committed")
-        return True
+    def _open(self) -> _Hand:
+        self._bare = self._database.own()
+        kind = _OneByOne if self._database.dialect == "sqlite" else _AllAtOnce
+        self._hand = made = kind(self._bare)
+        return made
 
     def _undone(self, error: Any) -> bool | None:
         """What an error of the driver means: another try the ordinary way, or a place that cannot serve."""
@@ -96,7 +116,7 @@ class Lane:
         if isinstance(error, driver.IntegrityError) or getattr(error, "sqlstate", None) in _UNFIT:
             self._bare.rollback()
             return False
-        lost = bool(self._dialect.is_disconnect(error, self._bare, self._cursor))
+        lost = bool(self._dialect.is_disconnect(error, self._bare, None))
         self.close()
         if lost:
             return None
@@ -107,19 +127,127 @@ class Lane:
         return False
 
 
-def _raw_cursor(connection: Any) -> Any:
-    """A cursor for statements with numbered places: the driver would read the others letter by letter each time."""
-    from psycopg import RawCursor
-
-    connection.autocommit = True
-    return RawCursor(connection)
-
-
 def _unwatched(_moment: str) -> None:
     """Nobody looks."""
 
 
-@lru_cache(maxsize=256)
+# ── SQLite ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _OneByOne:
+    """The statements change pages in memory, and only their COMMIT writes; the driver keeps them prepared."""
+
+    def __init__(self, bare: sqlite3.Connection) -> None:
+        self._cursor = bare.cursor()
+        self._cursor.execute("PRAGMA busy_timeout=0")  # sending waits for nobody: the ordinary way does
+
+    def send(self, steps: Sequence[Step], watch: _Watch) -> bool:
+        cursor = self._cursor
+        watch("BEGIN")
+        if not self._begun():
+            return False
+        try:
+            for text, values, rows in steps:
+                watch(text)
+                if cursor.execute(text, values).rowcount != rows:
+                    cursor.execute("ROLLBACK")
+                    return False
+        except sqlite3.IntegrityError:
+            cursor.execute("ROLLBACK")
+            return False
+        return True
+
+    def _begun(self) -> bool:
+        try:
+            self._cursor.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            return False
+        return True
+
+    def settle(self, watch: _Watch) -> None:
+        watch("COMMIT")
+        self._cursor.execute("COMMIT")
+        watch("committed")
+
+
+# ── PostgreSQL ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _AllAtOnce:
+    """All steps are one prepared statement, which is a transaction of its own: one trip, and no lock waits for us."""
+
+    def __init__(self, bare: Any) -> None:
+        bare.autocommit = True
+        self._pq = bare.pgconn
+        self._ready = select.poll()
+        self._ready.register(self._pq.socket, select.POLLIN)
+        self._names: dict[str, bytes] = {}
+        self._unknown: tuple[str, list[bytes | None], list[int]] | None = None
+
+    def send(self, steps: Sequence[Step], watch: _Watch) -> bool:
+        text = _joined(tuple([(step.text, step.rows) for step in steps]))
+        whole = [value for step in steps for value in step.values]
+        if any(type(value) is str and "\0" in value for value in whole):
+            return False  # no text there has it, and the driver would end at it
+        watch(text)
+        name, values = self._names.get(text), [_PLAIN[type(value)](value) for value in whole]
+        formats = [_BINARY if type(value) is bytes else _TEXT for value in whole]
+        self._unknown = (text, values, formats) if name is None else None
+        if name is not None:
+            self._pq.send_query_prepared(name, values, formats)
+            self._pq.flush()
+        return True
+
+    def settle(self, watch: _Watch) -> None:
+        if self._unknown is not None:
+            text, values, formats = self._unknown
+            self._pq.send_query_prepared(self._prepared(text), values, formats)
+        self._check(self._answer())
+        watch("committed")
+
+    def _prepared(self, text: str) -> bytes:
+        if len(self._names) >= _MAX_PREPARED:
+            self._names.clear()
+            self._check(self._pq.exec_(b"DEALLOCATE ALL"))
+        name = b"proctor_%d" % len(self._names)
+        self._check(self._pq.prepare(name, text.encode()))
+        self._names[text] = name
+        return name
+
+    def _answer(self) -> Any:
+        """The statement's one result; the waiting leaves other threads alone."""
+        while (unsent := self._pq.flush()) or self._pq.is_busy():
+            self._ready.modify(self._pq.socket, _EITHER if unsent else select.POLLIN)
+            self._ready.poll()
+            self._pq.consume_input()
+        found = self._pq.get_result()
+        while self._pq.get_result() is not None:
+            continue
+        return found
+
+    def _check(self, result: Any) -> None:
+        from psycopg.errors import error_from_result
+        from psycopg.pq import ExecStatus
+
+        if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+            raise error_from_result(result)
+
+
+# Values as the server reads them: each statement says which type it wants.
+_PLAIN: Final[Mapping[type, Callable[[Any], bytes | None]]] = {
+    type(None): lambda _: None,
+    bool: lambda value: b"t" if value else b"f",
+    bytes: lambda value: value,
+    datetime: lambda value: value.isoformat().encode(),
+    float: lambda value: repr(value).encode(),
+    int: lambda value: b"%d" % value,
+    str: str.encode,
+}
+
+
+@lru_cache(maxsize=_MAX_PREPARED)
 def _joined(parts: tuple[tuple[str, int], ...]) -> str:
     """One statement of several: each must have touched its rows, else its last part fails and undoes them all.
 

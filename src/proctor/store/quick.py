@@ -6,10 +6,13 @@ list of keys is made by `keys`, one bind each. Runs inside the caller's transact
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, cast
 
 import sqlalchemy as sa
+from pydantic_core import to_json
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import psycopg
 
@@ -62,6 +65,24 @@ def keys(count: int) -> list[sa.BindParameter[str]]:
     return [sa.bindparam(f"key{number}", type_=sa.String()) for number in range(count)]
 
 
+def _picker(names: Sequence[str]) -> Callable[[Mapping[str, Any]], list[Any]]:
+    """Take some values out, in order; a row of many columns costs one look."""
+    if len(names) < 2:  # itemgetter gives those alone
+        return lambda given: [given[name] for name in names]
+    pick = itemgetter(*names)
+    return lambda given: list(pick(given))
+
+
+def _as_json(value: Any) -> str | None:
+    """Text of a JSON value, as every one of our columns takes it: None is null."""
+    if value is None:
+        return None
+    try:
+        return to_json(value).decode()
+    except ValueError:  # half a surrogate, which the other writes as an escape
+        return json.dumps(value)
+
+
 class _Form:
     """One statement in one dialect."""
 
@@ -70,8 +91,15 @@ class _Form:
         self.text = str(compiled)
         binds: Mapping[str, _Process] = compiled._bind_processors
         in_order = compiled.positiontup
-        self._named = in_order is None
-        self._plan = [(name, binds.get(name)) for name in in_order or compiled.bind_names.values()]
+        names = list(in_order or compiled.bind_names.values())
+        quick = {
+            name: _as_json for bind, name in compiled.bind_names.items() if isinstance(bind.type, sa.JSON)
+        }
+        self._names = None if in_order is not None else names
+        self._pick = _picker(names)
+        self._read = [
+            (place, read) for place, name in enumerate(names) if (read := quick.get(name) or binds.get(name))
+        ]
         self._fixed: Row = {
             name: bind.effective_value for bind, name in compiled.bind_names.items() if not bind.required
         }
@@ -81,10 +109,10 @@ class _Form:
 
     def values(self, given: Mapping[str, Any]) -> Any:
         """The values as the driver takes them."""
-        whole = {**self._fixed, **given} if self._fixed else given
-        if self._named:
-            return {name: whole[name] if bind is None else bind(whole[name]) for name, bind in self._plan}
-        return tuple([whole[name] if bind is None else bind(whole[name]) for name, bind in self._plan])
+        found = self._pick({**self._fixed, **given} if self._fixed else given)
+        for place, read in self._read:
+            found[place] = read(found[place])
+        return tuple(found) if self._names is None else dict(zip(self._names, found, strict=True))
 
     def rows(self, cursor: Any) -> list[Row]:
         """The rows of a cursor by their columns' names."""

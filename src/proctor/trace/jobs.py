@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from proctor.protocol.events import Draft, Event
 from proctor.store.lane import Step
 from proctor.trace.rows import Prepared
+from proctor.trace.tip import Advance
 
 __all__ = ["AsyncJob", "Change", "FutureJob", "Guard", "Job", "Sure", "ThreadJob", "answer"]
 
@@ -42,6 +43,7 @@ class Job:
     """What one caller wants: events, or a change of rows together with its events."""
 
     __slots__ = (
+        "ahead",
         "change",
         "drafts",
         "error",
@@ -59,6 +61,7 @@ class Job:
     ) -> None:
         self.drafts, self.change, self.sure = drafts if sure is None else sure.drafts, change, sure
         self.taken = False  # by the writer, or by a caller who gave up; set under the writer's lock
+        self.ahead: Advance | None = None  # how the log stands once what the quick lane was told is durable
         self.prepared: list[Prepared] = []
         self.events: list[Event] = []
         self.tried: list[Event] = []  # what may have been written before the server was lost

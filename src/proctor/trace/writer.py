@@ -75,6 +75,8 @@ class TraceWriter:
         self._filled, self._drained = threading.Condition(self._lock), threading.Condition(self._lock)
         self._wanted = 1  # how many waiting jobs wake the writer
         self._crowd = 1  # how many came last time
+        self._rests = False  # the thread waits, and whoever comes first may use lane and tip in its place
+        self._sent: Job | None = None  # what that one has told the lane
         self._closed = False
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name="proctor-trace-writer", daemon=True)
@@ -157,7 +159,7 @@ class TraceWriter:
 
     async def _wait_async(self, job: AsyncJob, deadline: float, *, takes_back: bool = True) -> Any:
         until = time.monotonic() + deadline
-        if not self._offer(job):
+        if not self._offer(job, sends=True):
             await asyncio.to_thread(self._put, job, until)
         timer = job.loop.call_later(max(0.0, until - time.monotonic()), job.late)
         try:
@@ -172,11 +174,14 @@ class TraceWriter:
             timer.cancel()
         return _outcome(job)
 
-    def _offer(self, job: Job) -> bool:
+    def _offer(self, job: Job, *, sends: bool = False) -> bool:
+        """Hand a job over; False when the queue is full. `sends`: the caller may tell it to the quick lane itself."""
         with self._lock:
             self._check_open()
             if len(self._queue) >= self._max_queue:
                 return False
+            if sends and self._rests and self._sent is None and not self._queue and self._send(job):
+                return True
             self._queue.append(job)
             if len(self._queue) == self._wanted:
                 self._filled.notify()
@@ -206,7 +211,8 @@ class TraceWriter:
     def _run(self) -> None:
         try:
             while (jobs := self._collect()) is not None:
-                self._write(jobs)
+                if jobs:  # all may have been taken back
+                    self._write(jobs)
         finally:
             self._lane.close()
             self._abandon()
@@ -216,6 +222,7 @@ class TraceWriter:
         with self._lock:
             self._closed = True
             left = [job for job in self._queue if not job.taken]
+            left += [self._sent] if self._sent is not None else []
             self._queue.clear()
             self._drained.notify_all()
         _fail(left, _refused("its thread ended", "Start the process again."))
@@ -223,17 +230,26 @@ class TraceWriter:
     def _collect(self) -> list[Job] | None:
         """The next batch; None when closed and drained."""
         with self._lock:
-            self._wanted = 1
-            while not self._queue and not self._closed:
+            self._wanted, self._rests = 1, True
+            while not self._queue and self._sent is None and not self._closed:
                 self._filled.wait()
-            if len(self._queue) < self._crowd and not self._closed:
-                self._wanted = self._crowd
-                self._filled.wait(_LINGER)
-            if not self._queue:
+            self._rests = False
+            if self._sent is not None:
+                jobs, self._sent = [self._sent], None
+            elif self._queue:
+                jobs = self._gather()
+            else:
                 return None
-            jobs = self._take()
-            self._drained.notify_all()
         self._crowd = len(jobs)
+        return jobs
+
+    def _gather(self) -> list[Job]:
+        """What waits, and whoever will be back in a moment."""
+        if len(self._queue) < self._crowd and not self._closed:
+            self._wanted = self._crowd
+            self._filled.wait(_LINGER)
+        jobs = self._take()
+        self._drained.notify_all()
         return jobs
 
     def _take(self) -> list[Job]:
@@ -248,7 +264,7 @@ class TraceWriter:
 
     def _write(self, jobs: list[Job]) -> None:
         began = time.perf_counter()
-        jobs = self._prepare(jobs)
+        jobs = jobs if jobs[0].ahead is not None else self._prepare(jobs)
         try:
             done = jobs if self._quick(jobs) else self._commit(jobs)
         except Exception as error:  # noqa: BLE001 - worker loop: whatever it is, its waiters must hear of it
@@ -280,15 +296,31 @@ class TraceWriter:
             place += len(job.drafts)
         return jobs
 
+    def _send(self, job: Job) -> bool:
+        """In the caller's own thread while ours rests: what waits for nothing need not change threads."""
+        if job.guard is not None or (job.change is not None and job.sure is None):
+            return False
+        job.prepared = prepare(job.drafts, self._redactor)
+        try:
+            if not self._told(job):
+                return False
+            job.taken, self._sent = True, job
+            self._filled.notify()
+        except BaseException:
+            self._sent = None
+            self._lane.close()  # an open transaction that nobody settles would keep all others out
+            raise
+        return True
+
     def _quick(self, jobs: list[Job]) -> bool:
         """One job whose change is known beforehand, on a log as we left it: nothing is read, one trip writes all."""
         job = jobs[0] if len(jobs) == 1 else None
-        if job is None or job.guard is not None or not 0 < len(job.prepared) <= _FEW:
+        if job is None or job.guard is not None:
             return not jobs
-        ahead = self._tip.advance(job.prepared) if job.change is None or job.sure is not None else None
-        if ahead is None:
+        if job.ahead is None and ((job.change is not None and job.sure is None) or not self._told(job)):
             return False
-        fits = self._lane.commit([*ahead.steps, *(job.sure.steps if job.sure is not None else ())])
+        ahead, fits = job.ahead, self._lane.settle()
+        assert ahead is not None
         if fits:
             self._tip.keep(ahead.log, ahead.heads)
             job.quickly(ahead.events)
@@ -296,6 +328,17 @@ class TraceWriter:
             self._tip.miss()
             job.tried = ahead.events if fits is None else []
         return bool(fits)
+
+    def _told(self, job: Job) -> bool:
+        """Tell the lane what this job writes; False when that is for the ordinary way."""
+        ahead = self._tip.advance(job.prepared) if 0 < len(job.prepared) <= _FEW else None
+        if ahead is None:
+            return False
+        if not self._lane.send([*ahead.steps, *(job.sure.steps if job.sure is not None else ())]):
+            self._tip.miss()
+            return False
+        job.ahead = ahead
+        return True
 
     def _commit(self, jobs: list[Job]) -> list[Job]:
         """One durable transaction for all; those whose own change failed hear of it and are left out."""

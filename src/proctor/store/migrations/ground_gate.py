@@ -73,12 +73,6 @@ def _calls(metadata: sa.MetaData) -> None:
     )
     sa.Index("ix_calls_trace", calls.c.trace_id)
     sa.Index(
-        "ix_calls_open",
-        calls.c.state,
-        sqlite_where=calls.c.state != "ended",
-        postgresql_where=calls.c.state != "ended",
-    )
-    sa.Index(
         "ix_calls_content",
         calls.c.content_hash,
         sqlite_where=calls.c.actor == "agent",
