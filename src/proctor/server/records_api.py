@@ -21,6 +21,7 @@ from proctor.server.front import MAX_NAME, Front
 from proctor.server.hub import event_json
 from proctor.server.paging import MOST, After, Limit, Page, page_of
 from proctor.server.tools_api import SHOWN
+from proctor.server.verbs import add_verbs
 from proctor.store.plan_tables import plans
 from proctor.store.tables import calls, trace_heads
 from proctor.trace.reader import MAX_PAGE, trace_events, traces
@@ -118,30 +119,12 @@ def _plans(routes: APIRouter, front: Front) -> None:
 
         return json_response(await asyncio.to_thread(look))
 
-    for verb, words in (("resume", "Let it go on"), ("cancel", "Cancel it; what runs is stopped")):
-        routes.add_api_route(
-            f"/plans/{{plan_id}}/{verb}",
-            _changing(front, verb),
-            methods=["POST"],
-            response_model=None,
-            tags=["plans"],
-            summary=words,
-            operation_id=f"{verb}_plan",
-        )
+    verbs = {"resume": "Let it go on", "cancel": "Cancel it; what runs is stopped"}
+    add_verbs(routes, front, "plan", "plans", lambda: front.app.plans, verbs)
 
 
 def _plan(row: Any) -> dict[str, Any]:
     return asdict(PlanRow.of(row))
-
-
-def _changing(front: Front, verb: str) -> Any:
-    async def change(plan_id: str) -> Response:
-        act = getattr(front.app.plans, verb)
-        row = await asyncio.to_thread(partial(act, plan_id, by=front.user))
-        await front.nudge()
-        return json_response(asdict(row))
-
-    return change
 
 
 def _costs(routes: APIRouter, front: Front) -> None:

@@ -22,6 +22,7 @@ from proctor.server.agents_api import Agents
 from proctor.server.answers import REFUSALS, json_response
 from proctor.server.front import Front, Place
 from proctor.server.paging import MOST, After, Limit, Page, page_of
+from proctor.server.verbs import add_verbs
 from proctor.store.glance import glance
 from proctor.store.tables import task_queue
 
@@ -125,26 +126,8 @@ def _tasks(routes: APIRouter, front: Front) -> None:
         found = await asyncio.to_thread(front.app.tasks.show, task_id)
         return json_response({**asdict(found.task), "attempts": found.attempts, "history": found.history})
 
-    for verb, words in (("cancel", "Cancel it; what runs is stopped"), ("retry", "Try it again")):
-        routes.add_api_route(
-            f"/tasks/{{task_id}}/{verb}",
-            _changing(front, verb),
-            methods=["POST"],
-            response_model=None,
-            tags=["work"],
-            summary=words,
-            operation_id=f"{verb}_task",
-        )
-
-
-def _changing(front: Front, verb: str) -> Any:
-    async def change(task_id: str) -> Response:
-        act = getattr(front.app.tasks, verb)
-        task = await asyncio.to_thread(partial(act, task_id, by=front.user))
-        await front.nudge()
-        return json_response(asdict(task))
-
-    return change
+    verbs = {"cancel": "Cancel it; what runs is stopped", "retry": "Try it again"}
+    add_verbs(routes, front, "task", "work", lambda: front.app.tasks, verbs)
 
 
 def _new_tasks(routes: APIRouter, front: Front, agents: Agents) -> None:
