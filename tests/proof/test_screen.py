@@ -141,3 +141,18 @@ def test_a_guessed_command_names_an_interpreter_that_is_there(tmp_path: Path) ->
     (tmp_path / ".venv/bin").mkdir(parents=True)
     (tmp_path / ".venv/bin/python").touch()
     assert with_python(guessed, tmp_path, environ) == guessed
+
+
+@pytest.mark.parametrize("wide", [70, 80, 200])
+def test_the_screen_fits_the_terminal(wide: int) -> None:
+    """Sentences wrap at the terminal's width, and never run wider than people read."""
+    reasons = ["the command could not judge the change: " + "word " * 40]
+    text = as_text(receipt("inconclusive", *reasons, kind_reason="because of this " * 9), wide)
+    assert max(map(len, text.splitlines())) <= min(wide, 110)
+
+
+def test_a_failed_set_up_says_that_there_is_no_network() -> None:
+    """The usual cause is a download; the cure is to install once in one's own checkout."""
+    said = next_step(receipt("inconclusive", "the command could not judge the change: the set-up failed"))
+    assert "no network" in said
+    assert "yourself" in said

@@ -62,6 +62,25 @@ def listing(place: Path) -> dict[str, bytes]:
     return {str(path.relative_to(place)): path.read_bytes() for path in files}
 
 
+def test_what_was_installed_is_no_part_of_the_work(trees: Trees, repo: Path) -> None:
+    """A virtual environment that nothing ignores is left out; what git knows, or only bears the name, is not."""
+    (repo / "new.py").write_text("x = 1\n")
+    without = trees.uncommitted()
+    assert trees.installed() == []
+    for name, file in ((".venv", "pyvenv.cfg"), (".venv", "lib/x.py"), ("node_modules", "a/index.js")):
+        (repo / name / file).parent.mkdir(parents=True, exist_ok=True)
+        (repo / name / file).write_text("installed\n")
+    assert trees.installed() == [".venv", "node_modules"]
+    assert trees.uncommitted() == without
+    (repo / "venv").mkdir()
+    (repo / "venv" / "mine.py").write_text("y = 1\n")
+    assert trees.uncommitted() != without
+    (repo / "venv" / "mine.py").unlink()
+    git(repo, "add", "node_modules")
+    assert trees.installed() == [".venv"]
+    assert trees.uncommitted() != without
+
+
 def test_a_used_checkout_becomes_exactly_the_next_tree(pool: CheckoutPool, trees: Trees) -> None:
     """Deleted, changed, added, ignored, linked and locked files of one run are gone in the next."""
     old, new = trees.tree("HEAD~1"), trees.tree("HEAD")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from proctor.cli.output import json_option, print_json
+from proctor.cli.output import columns, json_option, print_json
 from proctor.protocol.errors import UsageError
 
 __all__ = ["check"]
@@ -82,7 +82,7 @@ def check(
     else:
         from proctor.proof.screen import as_text
 
-        click.echo(as_text(made))
+        click.echo(as_text(made, columns()))
         click.echo(f"\n  receipt: {place}")
     ctx.exit(code)
 
@@ -94,7 +94,7 @@ async def _judge(wish: Any, seconds: int | None, coverage: bool) -> tuple[dict[s
     async with open_bench(seconds=seconds, trace_lines=coverage) as bench:
         if bench.work.shadow:
             raise UsageError(
-                message="This directory is no git repository, so there is nothing to compare with. Run `git init`."
+                message="This directory is no git repository, so there is nothing to compare with. Go to one, or run `git init`."
             )
         found = await bench.work.check(wish)
         made, place = await asyncio.to_thread(bench.recorder.record, found, trace_id=bench.trace_id)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from proctor.cli.groups import Commands
-from proctor.cli.output import json_option, print_json
+from proctor.cli.output import columns, json_option, print_json
 
 __all__ = ["prove", "receipt"]
 
@@ -33,7 +33,7 @@ def show(file: Path, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        click.echo(as_text(found))
+        click.echo(as_text(found, columns()))
 
 
 @receipt.command()

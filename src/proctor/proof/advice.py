@@ -52,7 +52,10 @@ _ROWS: Final = tuple(
          "Give it more time with `--timeout`, or fewer tests with [proof.paths] in proctor.toml."),
         (r"leads nowhere|cannot be read|documents' own check", f"Mend what is named above, {_AGAIN}."),
         (r"pictures", "Let the `pictures` command of [proof] write into $PROCTOR_PICTURES."),
-        (r"could not be run|could not judge|could not be checked|set-up failed",
+        (r"set-up failed",
+         "Proofs have no network: run the set-up once yourself in your checkout; what it installs (.venv, node_modules)"
+         f" is lent to them; {_AGAIN}."),
+        (r"could not be run|could not judge|could not be checked",
          "See the output below; when dependencies changed, `setup` in [project] installs them in the checkout."),
         (r"only tests were changed", "Nothing of the code changed; `--kind docs` or no kind at all fits."),
     )

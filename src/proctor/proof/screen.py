@@ -32,15 +32,17 @@ def sign_of(word: str) -> str:
     return _SIGNS.get(word, "✓")
 
 
-def as_text(receipt: Mapping[str, Any]) -> str:
-    """A screenful."""
+def as_text(receipt: Mapping[str, Any], width: int | None = None) -> str:
+    """A screenful; `width` is the terminal's, None without one."""
+    room = min(width or _WIDTH, _WIDTH)
     word, change = receipt["verdict"], receipt["change"]
-    lines = [f"{sign_of(word)} {word}: {change['label']} ({receipt['kind']}: {receipt['kind_reason']})", ""]
-    lines += _labelled("proven", _proven(receipt))
-    lines += _labelled("not proven", _open(receipt))
-    lines += _labelled("hollow", _hollow(receipt))
-    lines += _labelled("next", [next_step(receipt)])
-    lines += _ran(receipt)
+    title = f"{sign_of(word)} {word}: {change['label']} ({receipt['kind']}: {receipt['kind_reason']})"
+    lines = [*textwrap.wrap(title, room, subsequent_indent="  ", break_long_words=False), ""]
+    lines += _labelled("proven", _proven(receipt), room)
+    lines += _labelled("not proven", _open(receipt), room)
+    lines += _labelled("hollow", _hollow(receipt), room)
+    lines += _labelled("next", [next_step(receipt)], room)
+    lines += _ran(receipt, room)
     lines += _notes(receipt)
     return "\n".join(_shown(line) for line in lines)
 
@@ -50,12 +52,12 @@ def _shown(line: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in line)
 
 
-def _labelled(label: str, sentences: Sequence[str]) -> list[str]:
+def _labelled(label: str, sentences: Sequence[str], room: int) -> list[str]:
     lines: list[str] = []
     for sentence in sentences[:_CAP]:
         head = f"  {label if not lines else '':<{_LABEL}}"
         lines += textwrap.wrap(
-            sentence, _WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False
+            sentence, room, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False
         )
     if len(sentences) > _CAP:
         lines.append(f"  {'':<{_LABEL}}… and {len(sentences) - _CAP} more (--json has them all)")
@@ -107,7 +109,7 @@ def _finding(finding: Mapping[str, Any]) -> str:
     return f"{finding['file']}:{finding['line']}: {finding['kind']}: {finding['why']}"
 
 
-def _ran(receipt: Mapping[str, Any]) -> list[str]:
+def _ran(receipt: Mapping[str, Any], room: int) -> list[str]:
     if not receipt["legs"]:
         return []
     lines = ["", "  what was run: " + "; ".join(receipt["commands"])[:_WIDTH]]
@@ -118,7 +120,7 @@ def _ran(receipt: Mapping[str, Any]) -> list[str]:
     for leg in broken[:1]:
         tail = [line for run in leg["runs"] for line in run["output_head"].splitlines() if line.strip()]
         lines += ["", f"  the end of its output ({leg['name']})"] if tail else []
-        lines += [f"    {line[:_WIDTH]}" for line in tail[-_TAIL:]]
+        lines += [f"    {line[: room - 4]}" for line in tail[-_TAIL:]]
     return lines
 
 
@@ -131,16 +133,16 @@ def _leg_line(leg: Mapping[str, Any], receipt: Mapping[str, Any]) -> str:
     why = f" [{tests['reason']}]" if tests["reason"] else ""
     again = f", repeated {leg['repeats']} times" if leg["repeats"] else ""
     kept = ", from an earlier run" if leg["name"] in recorded.get("cached", []) else ""
-    return f"{leg['name']:<12} {_WHERE.get(leg['name'], ''):<38} {told}{why} in {seconds:.1f} s{again}{kept}"
+    return f"{leg['name']:<9}  {_WHERE.get(leg['name'], ''):<28} {told}{why} in {seconds:.1f} s{again}{kept}"
 
 
 _WHERE: Final = {
     "after": "with the change",
-    "before": "without it, but with its tests",
+    "before": "without it, with its tests",
     "reverted": "its source taken back",
     "base": "before the change",
-    "canary": "a break planted in the changed files",
-    "old tests": "the change under the tests as they were",
+    "canary": "a break planted in it",
+    "old tests": "under the tests as they were",
 }
 
 

@@ -69,7 +69,10 @@ def find_subject(
 def _worked(trees: Trees, base: str | None, *, staged: bool) -> Subject:
     head = trees.commit("HEAD")
     start = trees.commit(base) if base else head
-    label = "staged work" if staged else "uncommitted work"
+    left_out = [] if staged else trees.installed()
+    label = (
+        "staged work" if staged else " without ".join(filter(None, ["uncommitted work", ", ".join(left_out)]))
+    )
     return Subject(label, start, trees.tree(start), head, trees.uncommitted(staged=staged), committed=False)
 
 

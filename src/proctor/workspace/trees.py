@@ -19,6 +19,7 @@ from proctor.workspace.worktree import NoCommitError, NotARepositoryError
 
 __all__ = ["Changed", "Trees"]
 
+_VENVS = frozenset({".venv", "venv"})
 # A fixed moment: the same tree is the same commit.
 _WHO = {"NAME": "Proctor", "EMAIL": "proctor@localhost", "DATE": "2000-01-01T00:00:00Z"}
 
@@ -114,8 +115,15 @@ class Trees:
                 # With its time: git compares contents only of files that are not older than the index.
                 shutil.copy2(self._index, index)
             if not staged:
-                self.git("add", "--all", env=env)
+                left_out = [f":(top,exclude,literal){name}" for name in self.installed()]
+                self.git("add", "--all", *(["--", ":/", *left_out] if left_out else []), env=env)
             return self.git("write-tree", env=env)
+
+    def installed(self) -> list[str]:
+        """Untracked directories that were installed and not written, though nothing ignores them."""
+        listed = self.git.raw("ls-files", "-z", "--others", "--directory", "--exclude-standard", env=self.env)
+        names = [os.fsdecode(name).rstrip("/") for name in listed.split(b"\0") if name.endswith(b"/")]
+        return [name for name in names if _is_installed(self.root / name)]
 
     def overlay(self, base: str, source: str, paths: Sequence[str]) -> str:
         """The base with some paths as they are in another tree; what is absent there is removed."""
@@ -221,6 +229,11 @@ class Trees:
     def _temporary_index(self) -> Iterator[dict[str, str]]:
         with tempfile.TemporaryDirectory(prefix="index-", dir=self.home) as place:
             yield {**self.env, "GIT_INDEX_FILE": str(Path(place) / "index")}
+
+
+def _is_installed(place: Path) -> bool:
+    """A virtual environment or node_modules: what proofs borrow (proof.dependencies), never part of a change."""
+    return place.name == "node_modules" or (place.name in _VENVS and (place / "pyvenv.cfg").is_file())
 
 
 def _quoted(path: Path) -> str:
