@@ -151,3 +151,85 @@ def test_a_change_that_no_run_can_notice_is_told_from_others(
 ) -> None:
     """Comments, documentation and, for a fix, values that nothing uses."""
     assert bool(inert(change_of({path: (before, after)}), names=names)) is idle
+
+
+JS_OLD = "function total(items) {\n  return items.slice(1).reduce((a, b) => a + b, 0);\n}\nmodule.exports = { total };\n"
+JS_TEST = "test('sum', () => { assert.strictEqual(total([1, 2, 3]), 6); });\n"
+
+
+def js_said(after: str, test: str | None = None) -> set[tuple[str, str]]:
+    """What is said of a change of a JavaScript file, with a test of its own or beside an old one."""
+    texts: dict[str, tuple[str | None, str | None]] = {"calc.js": (JS_OLD, after)}
+    change = change_of({**texts, **({"tests/calc.test.js": (None, test)} if test else {})})
+    found = find_hollow(change, (), {} if test else {"tests/calc.test.js": JS_TEST})
+    return {(one.kind.value, one.weight.value) for one in found if one.weight.value != "note"}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("const a = require('assert');\na.strictEqual = () => {};\n", ("knows it is tested", "refutes")),
+        (
+            "const a = require('assert');\na['strict' + 'Equal'] = () => {};\n",
+            ("knows it is tested", "refutes"),
+        ),
+        ("Object.defineProperty(require('assert'), 'ok', {});\n", ("knows it is tested", "refutes")),
+        ("if (new Error().stack.includes('te' + 'st')) x = 1;\n", ("knows it is tested", "suspicious")),
+        ("if (Object.keys(require.cache).length) x = 1;\n", ("knows it is tested", "suspicious")),
+        (
+            "x = Object.keys(process.env).some((k) => k.startsWith('NODE_TE'));\n",
+            ("knows it is tested", "suspicious"),
+        ),
+        ("const extra = items.join() === '1,2,3' ? 1 : 0;\n", ("hard-coded", "suspicious")),
+    ],
+)
+def test_the_same_tricks_are_seen_in_javascript(text: str, kind: tuple[str, str]) -> None:
+    """Patched under another name, looking around, an answer for the very list of a test."""
+    assert kind in js_said(text + JS_OLD)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if (require.main === module) main();\n",
+        "const util = require('util');\nutil.inspect.defaultOptions.depth = null;\n",
+        "const assert = require('assert');\nassert.ok(total);\n",
+        "const names = Object.keys(process.env).filter((k) => k.startsWith('APP_'));\n",
+        "if (kind === 'a,b') x = 1;\n",
+    ],
+)
+def test_ordinary_javascript_is_left_alone(text: str) -> None:
+    """A main program, settings of a library, an assertion of the product's own."""
+    assert js_said(JS_OLD + text) == set()
+
+
+HEAD = "const calc = require('../calc.js');\n"
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "test('sum', () => { assert.equal(calc.total([1, 2]), calc.version ? 2 : 3); });\n",
+        "test('sum', () => { if (calc.version) return; assert.equal(calc.total([1, 2]), 3); });\n",
+        "calc.total = (items) => 3;\ntest('sum', () => { assert.equal(calc.total([1, 2]), 3); });\n",
+        "jest.spyOn(calc, 'total').mockReturnValue(3);\ntest('sum', () => { expect(calc.total([1, 2])).toBe(3); });\n",
+        "test('sum', () => { assert.ok(fs.readFileSync('calc.js', 'utf8').includes('version')); });\n",
+    ],
+)
+def test_a_javascript_test_that_arranges_its_own_success_is_seen(test: str) -> None:
+    """The same for the other language."""
+    assert ("staged test", "suspicious") in js_said(JS_OLD + "exports.version = 2;\n", HEAD + test)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "test('sum', () => { assert.equal(calc.version, 2); });\n",
+        "test('sum', () => { const box = {}; box.total = 3; assert.equal(calc.total([1, 2]), 2); });\n",
+        "jest.spyOn(fs, 'total');\ntest('sum', () => { expect(calc.total([1, 2])).toBe(2); });\n",
+        "test('sum', () => { assert.ok(fs.readFileSync('tests/data.json', 'utf8')); });\n",
+    ],
+)
+def test_ordinary_javascript_tests_are_left_alone(test: str) -> None:
+    """Collaborators, data and plain demands are the test's own affair."""
+    assert ("staged test", "suspicious") not in js_said(JS_OLD + "exports.version = 2;\n", HEAD + test)

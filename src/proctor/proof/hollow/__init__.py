@@ -13,6 +13,7 @@ from proctor.proof.hollow.checks import edited_checks, edited_verification, rais
 from proctor.proof.hollow.hardcoded import hard_coded, knows_tests
 from proctor.proof.hollow.model import Assertion, HollowFinding, HollowKind, HollowWeight, TestCase
 from proctor.proof.hollow.python_tests import read_python_tests
+from proctor.proof.hollow.script_cheats import script_cheats
 from proctor.proof.hollow.script_tests import read_script_tests
 from proctor.proof.hollow.shell_tests import is_strict, read_shell_tests
 from proctor.proof.hollow.staged import inert, staged_tests
@@ -66,6 +67,7 @@ def find_hollow(
         *knows_tests(change),
         *cheats(change),
         *staged_tests(change),
+        *script_cheats(change, known),
         *_snapshots(change),
         *_unread(change),
     ]
