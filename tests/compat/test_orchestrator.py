@@ -52,6 +52,14 @@ def house(tmp_path: Path) -> Iterator[House]:
     made.close()
 
 
+def test_coordinators_of_equal_profiles_share_what_they_open(house: House) -> None:
+    """A program that makes one for every request opens its database once."""
+    loose, strict = ({"gold": {"base": "smb", "limits": {"calls": calls}}} for calls in (9, 1))
+    assert house.app_with(dict(loose)) is house.app_with(dict(loose))
+    assert house.app_with(strict) is not house.app_with(loose)
+    assert house.app_with({}) is house.app
+
+
 @pytest.fixture
 def emitter(house: House) -> TraceEmitter:
     """A trace in that state."""

@@ -48,9 +48,12 @@ class House:
         return Line()
 
     def app_with(self, profiles: Mapping[str, Any]) -> App:
-        """The same state under profiles of the caller's own."""
+        """The same state under profiles of the caller's own; equal ones share one application."""
         if not profiles:
             return self.app
+        for known in self._more:
+            if known.settings.profiles.values == profiles:
+                return known
         settings = replace(self.app.settings, profiles=RawTable(values=dict(profiles)))
         self._more.append(App(settings))
         return self._more[-1]

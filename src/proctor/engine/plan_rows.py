@@ -309,8 +309,7 @@ def find_plan(connection: sa.Connection, name: str) -> str:
     """The id of a plan by its id or a unique beginning of it."""
     if _row(connection, name) is not None:
         return name
-    pattern = name.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
-    query = sa.select(plans.c.plan_id).where(plans.c.plan_id.like(pattern, escape="\\")).limit(2)
+    query = sa.select(plans.c.plan_id).where(plans.c.plan_id.startswith(name, autoescape=True)).limit(2)
     found = list(connection.execute(query).scalars()) if name else []
     if len(found) == 1:
         return str(found[0])

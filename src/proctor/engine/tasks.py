@@ -186,8 +186,7 @@ def find_task(connection: sa.Connection, name: str, *, lock: bool = False) -> Ta
     exact = connection.execute(query.with_for_update() if lock else query).mappings().first()
     if exact is not None:
         return Task.of(exact)
-    pattern = name.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
-    query = task_queue.select().where(task_queue.c.task_id.like(pattern, escape="\\")).limit(2)
+    query = task_queue.select().where(task_queue.c.task_id.startswith(name, autoescape=True)).limit(2)
     rows = connection.execute(query).mappings().all() if name else []
     if len(rows) == 1:
         return find_task(connection, rows[0]["task_id"], lock=lock)

@@ -189,10 +189,9 @@ def _moment(micros: int) -> datetime:
 
 def find_trace(database: Database, name: str) -> str:
     """The trace of that name, or the only one whose name begins so."""
-    pattern = "".join(f"\\{c}" if c in "\\%_" else c for c in name) + "%"
     query = (
         sa.select(trace_heads.c.trace_id)
-        .where(trace_heads.c.trace_id != "", trace_heads.c.trace_id.like(pattern, escape="\\"))
+        .where(trace_heads.c.trace_id != "", trace_heads.c.trace_id.startswith(name, autoescape=True))
         .order_by(trace_heads.c.first_seq.desc())
         .limit(MAX_PAGE)
     )

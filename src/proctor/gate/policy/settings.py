@@ -17,6 +17,7 @@ from proctor.gate.policy.rules import Origin, RuleSet, builtin_rules, rules_from
 __all__ = ["rules_of_workspace"]
 
 _MAX_INDEX: Final = 64 << 20
+_MAX_POINTER: Final = 8192
 
 
 def rules_of_workspace(workspace: Path | None) -> RuleSet:
@@ -43,7 +44,11 @@ def _is_versioned(workspace: Path) -> bool:
     git = workspace / ".git"
     try:
         if git.is_file():
-            git = workspace / git.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
+            with git.open("rb") as file:
+                pointer = file.read(_MAX_POINTER + 1)
+            if len(pointer) > _MAX_POINTER:
+                return True
+            git = workspace / pointer.decode().removeprefix("gitdir:").strip()
         index = git / "index"
         if not index.exists():
             return False
