@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,17 @@ def test_hollow_findings_become_fixes_with_a_check_that_finds_the_old_assertion(
     assert found[0]["hallucination_check"] == f"grep -qF -- 'f() == 5' {root}/tests/test_calc.py"
     assert found[0]["verification_command"] == f"cd {root} && pytest -q"
     assert "hallucination_check" not in found[1]
+
+
+@pytest.mark.parametrize("name", ["../outside.py", "tests/pipe.py", "tests/no\0name.py", "tests/link.py"])
+def test_a_reports_names_lead_nowhere_outside_the_checkout(root: Path, name: str) -> None:
+    """A report may come from anybody: what it names is read only if it is a file in here, and only so much of it."""
+    (root.parent / "outside.py").write_text("def test_add(): pass\n")
+    (root / "tests" / "link.py").symlink_to(root.parent / "outside.py")
+    os.mkfifo(root / "tests" / "pipe.py")
+    said = receipt("refuted", "x", legs=[leg("after", **{f"{name}::test_add": "assertion"}), leg("base")])
+    (found,) = made(said, root).fixes
+    assert (found["file"], found["line"]) == ("tests/test_calc.py", 4)
 
 
 def test_newly_red_tests_are_named_where_they_stand(root: Path) -> None:

@@ -15,6 +15,8 @@ from proctor.proof.advice import next_step
 from proctor.proof.drafts import Drafted, SourceError
 from proctor.proof.kinds import is_test_file
 from proctor.proof.receipt import SCHEMA, at_home
+from proctor.protocol.errors import ProctorError
+from proctor.workspace.files import Root
 
 __all__ = ["fixes_of_check"]
 
@@ -203,14 +205,15 @@ def _changed_line(receipt: Mapping[str, Any], root: Path) -> int | None:
 def _place_of(test: str, root: Path, tests: Sequence[str]) -> tuple[str, int] | None:
     """Where a test stands, by the name its runner gives it, else in one of the changed test files."""
     words = re.split(r"::| > ", re.sub(r"^\[\d+\] |\[[^\]]*\]$", "", test))
-    for file in _candidates(words, tests):
-        try:
-            lines = (root / file).read_text("utf-8", "replace").split("\n")
-        except OSError:
-            continue
-        named = [n for n, line in enumerate(lines, 1) if words[-1] in line]
-        if named:
-            return file, named[0]
+    with Root(root) as place:
+        for file in _candidates(words, tests):
+            try:
+                lines = place.read(file).text.split("\n")
+            except ProctorError:
+                continue
+            named = [n for n, line in enumerate(lines, 1) if words[-1] in line]
+            if named:
+                return file, named[0]
     return None
 
 
