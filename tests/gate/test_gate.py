@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -17,10 +18,12 @@ from proctor.protocol.errors import NotFoundError
 from proctor.protocol.permits import PermitSpentError
 from proctor.protocol.tools import CallState, Usage
 from proctor.sandbox.spec import Level, Network
-from proctor.store.tables import leases
+from proctor.store.tables import budget_nodes, leases
 from proctor.tools.registry import InvalidInputError
+from proctor.trace.log import lock_log
+from proctor.trace.verify import verify
 from proctor.workspace.files import Root
-from tests.gate.world import AGENT, HUMAN, PROCTOR, Inputs, TroubleError, World
+from tests.gate.world import AGENT, HUMAN, KEY, PROCTOR, Inputs, TroubleError, World
 
 
 async def test_call_is_a_row_two_events_and_a_settled_lease(world: World) -> None:
@@ -128,6 +131,54 @@ async def test_cancelled_caller_leaves_a_settled_call(world: World) -> None:
     assert [event.event for event in world.events()] == ["tool_call_start", "tool_call_error"]
     assert world.calls[0]["code"] == "cancelled"
     assert (world.used()["used_calls"], world.used()["held_calls"]) == (1, 0)
+
+
+@pytest.mark.parametrize("warm", [True, False])
+async def test_caller_who_leaves_during_the_start_leaves_nothing_held(world: World, warm: bool) -> None:
+    """Written and not yet answered, or waiting for another writer: the call ends as cancelled, and never ran."""
+    if warm:
+        assert (await world.run("look")).ok
+    before = len(world.ran.names)
+    async with asyncio.TaskGroup() as group:
+        with world.database.write() as other:
+            lock_log(other, KEY)
+            task = group.create_task(world.run("look"))
+            await asyncio.sleep(0.3)  # until its start waits; were it not so far, it would be taken back
+            task.cancel()
+            await asyncio.sleep(0.1)
+    assert task.cancelled()
+    assert len(world.ran.names) == before
+    assert {row["state"] for row in world.calls} <= {"ended"}
+    assert {row["settled_at"] is None for row in world.rows(leases)} <= {False}
+    assert {row["held_calls"] for row in world.rows(budget_nodes)} <= {0}
+    starts, ends = world.events("tool_call_start"), world.events("tool_call_complete", "tool_call_error")
+    assert len(starts) == len(ends)
+    assert verify(world.database, KEY).ok
+
+
+async def test_caller_who_leaves_after_the_start_was_written_is_told_of_in_the_trace(world: World) -> None:
+    """The commit is done and its answer on the way: row and events say cancelled."""
+    for _ in range(2):
+        assert (await world.run("look")).ok
+    held, done = threading.Event(), threading.Event()
+
+    def watch(moment: str) -> None:
+        if moment == "committed" and not done.is_set():
+            done.set()
+            assert held.wait(30)
+
+    world.database.watch = watch
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(world.run("look"))
+        assert await asyncio.to_thread(done.wait, 30)
+        task.cancel()
+        await asyncio.sleep(0)
+        held.set()
+    world.database.watch = None
+    assert task.cancelled()
+    assert [event.event for event in world.events()][-2:] == ["tool_call_start", "tool_call_error"]
+    assert sorted(row["code"] or "" for row in world.calls) == ["", "", "cancelled"]
+    assert (world.used()["used_calls"], world.used()["held_calls"]) == (3, 0)
 
 
 async def test_permit_opens_one_door_once(world: World) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -23,9 +22,8 @@ from proctor.gate import calls, leases
 from proctor.gate.asking import Asking, Leave
 from proctor.gate.calls import Entry
 from proctor.gate.context import Context, ProgressCallback
-from proctor.gate.holder import this_process
 from proctor.gate.judge import Case, judge
-from proctor.gate.leases import BudgetExceededError, Held
+from proctor.gate.leases import BudgetExceededError
 from proctor.gate.outcome import (
     SHORT,
     AnswerChangedError,
@@ -37,21 +35,16 @@ from proctor.gate.outcome import (
     estimate_of,
     failure,
     lines,
-    path_of,
     shown_inputs,
-    start_draft,
     too_late,
     unrecorded,
-    warning_text,
-    wish_of,
 )
 from proctor.gate.rulebook import Grounds, RuleBook
 from proctor.gate.snapshots import Snapshots
+from proctor.gate.starting import SETTLE_SECONDS, Starting
 from proctor.gate.verdict import Allow, Deny
 from proctor.protocol.errors import ProctorError
 from proctor.protocol.events import Draft, EventStatus
-from proctor.protocol.ids import CallId
-from proctor.protocol.permits import mint_permit
 from proctor.protocol.ports import Clock, SystemClock
 from proctor.protocol.tools import Call, CallError, CallResult, CallState, Tool
 from proctor.sandbox.probe import best_level
@@ -64,8 +57,6 @@ from proctor.trace.writer import TraceWriter
 __all__ = ["Gate", "Tools"]
 
 MAX_ASKS: Final = 3  # how often the ground may change under a question before the caller is told
-MAX_SEEN: Final = 4096
-_SETTLE_SECONDS: Final = 30.0
 
 
 class Tools(Protocol):
@@ -111,8 +102,8 @@ class Gate:
             snapshots=snapshots,
             clock=self._clock,
         )
+        self._starting = Starting(database, writer, self._asking, self._clock)
         self._known_level: Level | None = None
-        self._seen: set[tuple[str, str, str]] = set()  # where calls have begun, as a hint that rows are there
 
     # ── the two ways in ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -229,7 +220,7 @@ class Gate:
             if isinstance(saved, CallError):
                 return await self._refuse(entry, saved)
             with contextlib.suppress(AnswerChangedError):
-                return await self._start(entry, leave, saved)
+                return await self._starting.start(entry, leave, saved)
         return await self._refuse(entry, error_of(AnswerChangedError(approval_id="to this call")))
 
     async def _decide(self, entry: Entry, until: float, *, interrupted: bool) -> Leave | CallResult:
@@ -279,107 +270,6 @@ class Gate:
             text = f"Refused: the workspace could not be saved first: {error}"
             return CallError("snapshot_failed", text[:SHORT], 5)
 
-    async def _start(self, entry: Entry, leave: Leave, snapshot_id: str | None) -> Opened | CallResult:
-        def begin(connection: sa.Connection) -> tuple[tuple[str, Held] | CallResult, list[Draft]]:
-            return self._begin(connection, entry, leave, snapshot_id)
-
-        usual = self._usual_start(entry, snapshot_id) if leave.ask is None else None
-        begun = await self._writer.transact_async(begin, sure=usual)
-        if isinstance(begun, CallResult):
-            return begun
-        call_id, held = begun
-        seconds = min(entry.tool.seconds, held.millis / 1000) if held.millis else entry.tool.seconds
-        began = self._clock.monotonic()
-        permit = mint_permit(
-            call_id=CallId(call_id),
-            tool=entry.tool.name,
-            actor=entry.call.actor.kind,
-            actor_name=entry.call.actor.name,
-            content_hash=entry.content_hash,
-            expires=time.monotonic() + seconds,
-            single_use=entry.tool.single_use,
-        )
-        notes = (*entry.binding.notes, *leave.notes, *(warning_text(one) for one in held.warnings))
-        return Opened(
-            entry,
-            call_id,
-            permit,
-            held,
-            seconds,
-            began,
-            leave.approval_id,
-            snapshot_id,
-            notes,
-            leave.confined,
-        )
-
-    def _usual_start(self, entry: Entry, snapshot_id: str | None) -> Sure | None:
-        """What `_begin` does for a new call far from any limit: known before it is tried."""
-        call, now, dialect = entry.call, self._clock.now(), self._database.dialect
-        by = leases.Holding(call.call_id, this_process(), now, entry.tool.seconds, call.task_id, call.attempt)
-        path = path_of(entry, now)
-        place = (path[0].node_id, path[-1].node_id, entry.tool.name)
-        reserved = leases.reserve_steps(dialect, path, wish_of(entry), by, seen=place in self._seen)
-        if len(self._seen) >= MAX_SEEN:
-            self._seen.clear()
-        self._seen.add(place)
-        if reserved is None:
-            return None
-        steps, held = reserved
-        row = calls.save_step(
-            dialect,
-            entry,
-            state=CallState.STARTED.value,
-            started_at=now,
-            lease_id=held.lease_id,
-            snapshot_id=snapshot_id,
-        )
-        return Sure([*steps, row], [start_draft(entry, call.call_id, None)], (call.call_id, held))
-
-    def _begin(
-        self, connection: sa.Connection, entry: Entry, leave: Leave, snapshot_id: str | None
-    ) -> tuple[tuple[str, Held] | CallResult, list[Draft]]:
-        """The transaction of the permit: row, answer, lease and the event of the start, all or nothing."""
-        now = self._clock.now()
-        drafts: list[Draft] = []
-        row = calls.find_row(connection, entry.key)
-        if row is not None:
-            calls.refuse_conflict(row, entry)
-            state, drafts = calls.open_row(connection, row, now)
-            if state is CallState.ENDED and row["started_at"] is not None:
-                return calls.result_of(row), []
-            if state is CallState.INTERRUPTED and not entry.tool.read_only and leave.ask is None:
-                raise calls.CallInProgressError(call_id=row["call_id"])
-        self._asking.use(connection, entry, leave, now)
-        held = leases.reserve(
-            connection,
-            path_of(entry, now),
-            wish_of(entry),
-            call_id=entry.call.call_id if row is None else row["call_id"],
-            holder=this_process(),
-            now=now,
-            seconds=entry.tool.seconds,
-            task_id=entry.call.task_id,
-            attempt=entry.call.attempt,
-        )
-        call_id = calls.save(
-            connection,
-            entry,
-            row,
-            state=CallState.STARTED.value,
-            started_at=now,
-            lease_id=held.lease_id,
-            approval_id=leave.approval_id,
-            snapshot_id=snapshot_id,
-            code=None,
-            error=None,
-        )
-        return (call_id, held), [
-            *drafts,
-            start_draft(entry, call_id, leave.approval_id),
-            *lines(entry, held.warnings),
-        ]
-
     # ── running and ending ────────────────────────────────────────────────────────────────────────────────────────
 
     async def _handle(self, opened: Opened, context: Context) -> None:
@@ -413,7 +303,7 @@ class Gate:
         dialect = self._database.dialect
         settled = leases.settle_steps(dialect, held, used, millis=millis, now=now)
         usual = Sure([*settled, calls.finish_step(dialect, *row)], [draft])
-        await self._writer.transact_async(end, deadline=_SETTLE_SECONDS, sure=usual, whatever_comes=True)
+        await self._writer.transact_async(end, deadline=SETTLE_SECONDS, sure=usual, whatever_comes=True)
         return CallResult(
             call_id=opened.call_id,
             tool=opened.entry.tool.name,
