@@ -29,8 +29,12 @@ from tests.agents.conftest import (
 from tests.support.rows import insert, rows_of
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]
-# The first step waits until the server has started: a scripted model answers faster than any real one.
-WAIT = {"tool": "shell", "command": "python3 -c 'import time; time.sleep(20)'"}
+# The first step comes again until the agent has told of the server: a scripted model is faster than its start.
+TOLD = {"claude": ["mcp__proctor__", "list_backups"], "codex": ["Proctor's ", "governed tools"]}
+WAIT = {
+    name: {"tool": "shell", "command": "python3 -c 'import time; time.sleep(1)'", "until_told": told}
+    for name, told in TOLD.items()
+}
 READ = {"call": {"name": "mcp__proctor__read_file", "args": {"path": "a.txt"}}}
 WRITE = {"call": {"name": "mcp__proctor__write_file", "args": {"path": "made.txt", "content": "made"}}}
 SECRET = "the word is quince"
@@ -158,7 +162,7 @@ def test_a_real_agent_calls_proctors_tools(
     if name == "claude" and scope == "project":
         (repo / ".claude" / "settings.local.json").write_text('{"enabledMcpjsonServers": ["proctor"]}')
     env = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{node_path()}"}
-    RUN[name](program, models, repo, _prompt(WAIT, READ, WRITE), **env)
+    RUN[name](program, models, repo, _prompt(WAIT[name], READ, WRITE), **env)
     assert SECRET in _said(models)
     assert (repo / "made.txt").read_text() == "made"
     rows = _calls(home)
@@ -181,7 +185,7 @@ def test_a_real_agent_with_a_tasks_token_calls_as_that_task(
     name, program = agent
     _integrate(name, repo)
     worktree, token = _at_work(home, repo)
-    RUN[name](program, models, repo, _prompt(WAIT, READ, WRITE), **{VARIABLE: token})
+    RUN[name](program, models, repo, _prompt(WAIT[name], READ, WRITE), **{VARIABLE: token})
     assert "of the worktree" in _said(models)
     assert (worktree / "made.txt").read_text() == "made"
     assert not (repo / "made.txt").exists()
@@ -204,7 +208,7 @@ def test_an_agent_of_a_task_calls_with_the_token_its_attempt_was_given(
     _integrate(name, repo)
     if name == "codex":
         _configure(models, repo)
-    words = ["tasks", "add", _prompt(WAIT, READ, WRITE), "--agent", name, "--json"]
+    words = ["tasks", "add", _prompt(WAIT[name], READ, WRITE), "--agent", name, "--json"]
     try:
         task = _proctor(repo, *words)["task_id"]
         deadline = time.monotonic() + 120

@@ -56,10 +56,38 @@ def frames(text: str) -> list[dict[str, Any]]:
     return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
 
 
+def test_a_step_is_repeated_until_the_client_tells_of_a_tool(server: ModelServer) -> None:
+    """As often as it takes, also when a request comes twice; what follows is counted from there."""
+    wait = {"tool": "shell", "command": "sleep 1", "until_told": ["mcp__", "house"]}
+    asked = {"role": "user", "content": prompt(wait, {"tool": "read", "path": "a"}, {"text": "over"})}
+    result: dict[str, Any] = {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}],
+    }
+    told: list[dict[str, Any]] = [asked]
+
+    def next_of(*more: str) -> str:
+        body = {"model": "m", "messages": told, "tools": [*CLAUDE_TOOLS, *({"name": one} for one in more)]}
+        (block,) = json.loads(post(server, "/v1/messages", body)[1])["content"]
+        return str(block.get("name") or block["text"])
+
+    assert next_of() == "Bash"
+    for _ in range(2):
+        told += [{"role": "assistant", "content": "…"}, result]
+        assert [next_of(), next_of()] == ["Bash", "Bash"]
+    told += [{"role": "assistant", "content": "…"}, result]
+    assert next_of("mcp__house__look") == "Read"
+    told += [{"role": "assistant", "content": "…"}, result]
+    assert next_of("mcp__house__look") == "over"
+
+
 def test_messages_follow_the_script_step_by_step(server: ModelServer) -> None:
     """The tool results after the script say which step is next; beyond its end it says so."""
     asked = {"role": "user", "content": prompt(WRITE, {"text": "done"})}
-    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "ok"}]}
+    result: dict[str, Any] = {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": "t", "content": "ok"}],
+    }
     first = json.loads(claude(server, asked)[1])
     assert first["content"][0]["input"] == {"file_path": "/w/a.txt", "content": "hi"}
     assert first["stop_reason"] == "tool_use"
@@ -72,7 +100,10 @@ def test_messages_follow_the_script_step_by_step(server: ModelServer) -> None:
 def test_a_new_script_after_a_resume_counts_from_its_own_start(server: ModelServer) -> None:
     """Only results after the last script count."""
     old = {"role": "user", "content": prompt(WRITE)}
-    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "ok"}]}
+    result: dict[str, Any] = {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": "t", "content": "ok"}],
+    }
     new = {"role": "user", "content": [{"type": "text", "text": prompt({"tool": "shell", "command": "ls"})}]}
     answer = json.loads(claude(server, old, result, new)[1])
     assert answer["content"][0]["name"] == "Bash"

@@ -5,13 +5,14 @@
 count the steps done. `calls` makes several calls at once; `raw` instead of `args` sends arguments as they are, also
 broken. Faults of a step: `http` (status), `times` (only the first n times), `headers`, `delay`, `hang`, `stall` (half
 an answer, then silence), `drop` (half an answer, then gone), `bad_json`; `stubborn` calls a tool although none may be.
+A step with `until_told` (a text in pieces, so that the script itself does not hold it) is repeated until a request has it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 __all__ = [
@@ -43,6 +44,18 @@ class Turn:
     script: str
     tools: frozenset[str]
     code_mode: bool = False
+    steps: tuple[Mapping[str, Any], ...] = ()
+
+    def back(self, times: int) -> Turn:
+        """The turn when so many of the results were of a step that was repeated."""
+        number = self.number - times
+        return replace(self, number=number, step=_step(self.steps, number))
+
+    @property
+    def awaited(self) -> str:
+        """What the client must have told before the script goes on behind the step before; mostly nothing."""
+        before = self.steps[self.number - 1] if 0 < self.number <= len(self.steps) else {}
+        return "".join(before.get("until_told", ()))
 
     @property
     def calls(self) -> list[Mapping[str, Any]]:
@@ -80,10 +93,14 @@ def turn_of(
         before = kind
     if steps is None or not tools:
         return Turn({"text": SIDE_ANSWER}, 0, "", tools, code_mode)
-    step = steps[done] if done < len(steps) else {"text": "the script has ended (simulated)"}
+    step = _step(steps, done)
     if tools_off and not step.get("stubborn") and ("call" in step or "calls" in step or "tool" in step):
         step = {"text": str(step.get("otherwise", TOOLS_OFF))}
-    return Turn(step, done, script, tools, code_mode)
+    return Turn(step, done, script, tools, code_mode, tuple(steps))
+
+
+def _step(steps: Sequence[Mapping[str, Any]], number: int) -> Mapping[str, Any]:
+    return steps[number] if number < len(steps) else {"text": "the script has ended (simulated)"}
 
 
 def _script(text: str) -> list[Mapping[str, Any]] | None:

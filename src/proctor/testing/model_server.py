@@ -62,6 +62,7 @@ class ModelServer:
         self.stopping = threading.Event()
         self.ollama_models = tuple(ollama_models)
         self._counts: Counter[tuple[str, int]] = Counter()
+        self._again: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", port), self._handler())
         self._thread = threading.Thread(
@@ -83,6 +84,15 @@ class ModelServer:
         self.stopping.set()
         self._server.shutdown()
         self._server.server_close()
+
+    def due(self, turn: Turn, body: Mapping[str, Any]) -> Turn:
+        """The turn that is next: a step that waits for a text comes again as long as the client does not tell it."""
+        with self._lock:
+            turn = turn.back(self._again[turn.script]) if self._again[turn.script] else turn
+            if turn.awaited and turn.awaited not in json.dumps(body, ensure_ascii=False):
+                self._again[turn.script] += 1
+                turn = turn.back(1)
+        return turn
 
     def strikes(self, turn: Turn) -> bool:
         """Whether the fault of a step happens this time; `times` limits it."""
@@ -125,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
         if dialect is None:
             return self._json(404, refuse(404, f"nothing is served at {path}"))
         self.models.requests.append((path, body))
-        return self._serve(dialect, dialect.turn(body), body, path)
+        return self._serve(dialect, self.models.due(dialect.turn(body), body), body, path)
 
     def _serve(self, dialect: Dialect, turn: Turn, body: Mapping[str, Any], path: str) -> None:
         step = turn.step
