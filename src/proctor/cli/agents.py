@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from proctor.cli.event_lines import clock
 from proctor.cli.groups import Commands
 from proctor.cli.output import json_option, print_json, print_table
 
@@ -63,7 +64,7 @@ def show(name: str, as_json: bool) -> None:
         "success": _rate(found),
         "average": _seconds(found),
         "tokens": found.total_tokens,
-        "last active": found.last_active_at,
+        "last active": None if found.last_active_at is None else clock(found.last_active_at),
     }
     for label, value in facts.items():
         if value not in {"", None}:

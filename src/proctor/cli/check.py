@@ -94,7 +94,7 @@ async def _judge(wish: Any, seconds: int | None, coverage: bool) -> tuple[dict[s
     async with open_bench(seconds=seconds, trace_lines=coverage) as bench:
         if bench.work.shadow:
             raise UsageError(
-                message="This directory is no git repository, so there is nothing to compare with. Go to one, or run `git init`."
+                message="This directory is no git repository: nothing to compare with. Go to one, or run `git init`."
             )
         found = await bench.work.check(wish)
         made, place = await asyncio.to_thread(bench.recorder.record, found, trace_id=bench.trace_id)

@@ -80,7 +80,8 @@ def print_question(group: Sequence[Mapping[str, Any]], now: datetime) -> None:
     if len(lines) > SHOWN_LINES:
         click.echo(f"    … {len(lines) - SHOWN_LINES} more lines with --json")
     grant = "" if row["irreversible"] or not row["classes"] else "  [--grant task|30m|always]"
-    click.echo(f"  proctor approve {row['approval_id']}{grant}\n")
+    click.echo(f"  proctor approve {row['approval_id']}{grant}")
+    click.echo(f"  proctor deny {row['approval_id']} --reason …\n")
 
 
 def _show_grants(as_json: bool) -> None:

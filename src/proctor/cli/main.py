@@ -272,12 +272,21 @@ def _report(error: Exception) -> int:
 
     known = _refused_by_the_system(error) if isinstance(error, OSError) else error
     if isinstance(known, ProctorError):
-        click.echo(f"proctor: {known}", err=True)
+        click.echo(_sentence(f"proctor: {known}"), err=True)
         return known.exit_code
     sentence = str(error).strip().splitlines()
     what = f"{type(error).__name__}: {sentence[0]}" if sentence else type(error).__name__
     click.echo(f"proctor: {what} — this is a defect; run it again with --debug and report it.", err=True)
     return 1
+
+
+def _sentence(text: str) -> str:
+    """As it is in a pipe; wrapped at words for a terminal."""
+    from proctor.cli.output import fold
+
+    return (
+        "\n".join(line for part in text.splitlines() for line in fold(part)) if sys.stderr.isatty() else text
+    )
 
 
 def _refused_by_the_system(error: OSError) -> Exception:

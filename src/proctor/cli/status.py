@@ -142,7 +142,7 @@ def _approval(one: Approval, found: Overview) -> str:
     expires = f"expires in {left}" if one.expires_at is None or one.expires_at > found.at else "has expired"
     about = f"{one.task_id}  " if one.task_id else ""
     text = f"{one.action[:120]} ({one.risk_level} risk; asked {asked} ago, {expires})"
-    return f"  approval  {one.approval_id}  {about}{text}{_where(one.workspace, found)}"
+    return f"  approval  {one.approval_id}  {about}{text}{_where(one.workspace, found)}{_NEXT}proctor inbox"
 
 
 def _blocked(one: Blocked, found: Overview) -> str:

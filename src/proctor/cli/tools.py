@@ -12,7 +12,7 @@ import click
 
 from proctor.cli.calling import EXIT_NEEDS_YOU, draw_progress, end_progress, open_desk
 from proctor.cli.groups import Commands
-from proctor.cli.output import json_option, print_json, print_table
+from proctor.cli.output import fold, json_option, print_json, print_table
 from proctor.protocol.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,15 +63,23 @@ def show(name: str, as_json: bool) -> None:
     if as_json:
         print_json(schema)
         return
-    click.echo(f"{schema['name']}: {schema['description']}")
-    for word in ("aliases", "domain", "side_effect", "reversible", "adapters"):
-        value = schema[word]
-        click.echo(f"{word}: {', '.join(value) if isinstance(value, list) else value}")
+    click.echo("\n".join(fold(f"{schema['name']}: {schema['description']}", hang=2)))
+    facts = {
+        "also called": ", ".join(schema["aliases"]),
+        "domain": schema["domain"],
+        "effect": schema["side_effect"],
+        "reversible": "yes" if schema["reversible"] else "no",
+        "adapters": ", ".join(schema["adapters"]),
+    }
+    for label, value in facts.items():
+        if value:
+            click.echo(f"{label}: {value}")
     for title, word in (("takes", "input_schema"), ("gives", "output_schema")):
         click.echo(f"{title}:")
         for field, about in schema[word].get("properties", {}).items():
             must = " (needed)" if field in schema[word].get("required", ()) and word == "input_schema" else ""
-            click.echo(f"  {field}: {kind_of(about)}{must}  {about.get('description', '')}".rstrip())
+            said = f"{field}: {kind_of(about)}{must}  {about.get('description', '')}".rstrip()
+            click.echo("\n".join(fold(said, 2, 4)))
 
 
 @tools.command()
@@ -129,7 +137,9 @@ def _inputs(name: str, pairs: tuple[str, ...], document: str | None) -> dict[str
     for pair in pairs:
         key, sign, value = pair.partition("=")
         if not sign or not key:
-            raise UsageError(message=f"{pair!r} is not KEY=VALUE.")
+            raise UsageError(
+                message=f"{pair!r} is not KEY=VALUE; `proctor tools show {tool.name}` lists the keys."
+            )
         found[key] = _value(value, fields.get(tool.parameter_aliases.get(key, key), {}))
     return found
 
