@@ -91,6 +91,8 @@ def test_waiting_call_is_202_with_location_and_runs_once_when_answered(door: Doo
     assert first.status_code == 202
     assert door.get(first.headers["Location"]).json()["state"] == "waiting"
     assert not (door.workspace / "later").exists()
+    again = door.post(path, body, headers=headers)
+    assert (again.status_code, again.headers["Location"]) == (202, first.headers["Location"])
     said = {"approval_id": first.json()["approval_id"], "approved": True}
     assert door.post("/api/agents/approve", said).status_code == 200
     second = door.post(path, body, headers=headers)

@@ -7,7 +7,7 @@ is then void. The budget is looked at before a person is bothered.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
@@ -66,7 +66,7 @@ class Asking:
         """Look for a grant or an answer; else write the question down and wait as long as the caller holds."""
         question = await self._question(entry, ask)
         while True:
-            standing = await self._writer.transact_async(partial(self._stand, entry, ask, question))
+            standing, call_id = await self._writer.transact_async(partial(self._stand, entry, ask, question))
             if standing is None:
                 return Leave(ask.confined, ask=ask)
             if standing.status == "approved":
@@ -80,7 +80,7 @@ class Asking:
             left = until - self._clock.monotonic()
             status = await self._waiter.wait(standing.approval_id, left) if left > 0 else "pending"
             if status in {"pending", "timeout"}:
-                return waiting(entry, standing.approval_id, ask.reason)
+                return replace(waiting(entry, standing.approval_id, ask.reason), call_id=call_id)
             question = await self._question(entry, ask)  # the ground may have changed while we waited
 
     async def _question(self, entry: Entry, ask: Ask) -> approvals.Question:
@@ -121,24 +121,26 @@ class Asking:
 
     def _stand(
         self, entry: Entry, ask: Ask, question: approvals.Question, connection: sa.Connection
-    ) -> tuple[approvals.Standing | None, list[Draft]]:
-        """In one transaction: an earlier answer, a grant (None), an open question, or a new one."""
+    ) -> tuple[tuple[approvals.Standing | None, str], list[Draft]]:
+        """In one transaction: an earlier answer, a grant (None), an open question, or a new one; and the call's id."""
         now = self._clock.now()
+        row = calls.find_row(connection, entry.key)
+        # A repeated call is the row it was before, so that answer and question name one that exists.
+        own = entry.call.call_id if row is None else str(row["call_id"])
         standing, drafts = approvals.find_standing(connection, question, now)
         if standing is not None and standing.status != "pending":
-            return standing, drafts  # the answer to this very act goes before what holds for its class
+            return (standing, own), drafts  # the answer to this very act goes before what holds for its class
         if self._granted(connection, entry, ask, now) is not None:
-            return None, drafts
+            return (None, own), drafts
         refusal = leases.check(connection, path_of(entry, now), wish_of(entry))
         if refusal is not None:
             raise refusal
         if standing is None:
-            approval_id, asked = approvals.ask(connection, question, now)
+            approval_id, asked = approvals.ask(connection, replace(question, call_id=own), now)
             standing, drafts = approvals.Standing(approval_id, "pending"), [*drafts, *asked]
-        row = calls.find_row(connection, entry.key)
         values = {"state": CallState.WAITING.value, "approval_id": standing.approval_id}
         calls.save(connection, entry, row, **values)
-        return standing, drafts
+        return (standing, own), drafts
 
     def _granted(self, connection: sa.Connection, entry: Entry, ask: Ask, now: datetime) -> list[str] | None:
         call = entry.call
