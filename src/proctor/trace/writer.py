@@ -298,7 +298,7 @@ class TraceWriter:
 
     def _send(self, job: Job) -> bool:
         """In the caller's own thread while ours rests: what waits for nothing need not change threads."""
-        if job.guard is not None or (job.change is not None and job.sure is None):
+        if not _is_known(job):
             return False
         job.prepared = prepare(job.drafts, self._redactor)
         try:
@@ -315,9 +315,9 @@ class TraceWriter:
     def _quick(self, jobs: list[Job]) -> bool:
         """One job whose change is known beforehand, on a log as we left it: nothing is read, one trip writes all."""
         job = jobs[0] if len(jobs) == 1 else None
-        if job is None or job.guard is not None:
+        if job is None:
             return not jobs
-        if job.ahead is None and ((job.change is not None and job.sure is None) or not self._told(job)):
+        if job.ahead is None and not (_is_known(job) and self._told(job)):
             return False
         ahead, fits = job.ahead, self._lane.settle()
         assert ahead is not None
@@ -331,7 +331,7 @@ class TraceWriter:
 
     def _told(self, job: Job) -> bool:
         """Tell the lane what this job writes; False when that is for the ordinary way."""
-        ahead = self._tip.advance(job.prepared) if 0 < len(job.prepared) <= _FEW else None
+        ahead = self._tip.advance(job.prepared)
         if ahead is None:
             return False
         if not self._lane.send([*ahead.steps, *(job.sure.steps if job.sure is not None else ())]):
@@ -402,6 +402,11 @@ class TraceWriter:
             if self._observer is not None:
                 self._observer.batch(events, seconds)
         answer(jobs)
+
+
+def _is_known(job: Job) -> bool:
+    """Whether all that it writes is known beforehand, and little enough for the quick lane."""
+    return job.guard is None and (job.change is None or job.sure is not None) and 0 < len(job.drafts) <= _FEW
 
 
 def _outcome(job: Job) -> Any:
