@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 
 from proctor.cli.main import COMMANDS, cli, main
 
@@ -150,6 +151,13 @@ def test_each_refusal_of_the_system_has_its_cure(
     said = capsys.readouterr().err
     assert "/some/place is not available" in said
     assert cure in said
+
+
+@pytest.mark.parametrize(("typed", "offered"), [("tasks", {"add", "list"}), ("trace", {"show", "verify"})])
+def test_a_shell_completes_the_commands_of_a_group(typed: str, offered: set[str]) -> None:
+    """A group with a default still offers all its commands to the shell."""
+    asked = ShellComplete(cli, {}, "proctor", "_PROCTOR_COMPLETE").get_completions([typed], "")
+    assert offered <= {one.value for one in asked}
 
 
 def test_every_option_says_what_it_does() -> None:

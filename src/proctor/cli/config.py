@@ -55,7 +55,7 @@ def path(ctx: click.Context, as_json: bool) -> None:
     if as_json or _asked_above(ctx):
         print_json(places)
     else:
-        print_table(["what", "where"], [(name, where or "none") for name, where in places.items()])
+        print_table(["WHAT", "WHERE"], [(name, where or "none") for name, where in places.items()])
 
 
 def _rows() -> list[Row]:
@@ -73,7 +73,7 @@ def _print_rows(rows: Sequence[Row], as_json: bool) -> None:
         print_json({row.key: {"value": row.value, "source": row.source} for row in rows})
     else:
         print_table(
-            ["setting", "value", "source"], [(row.key, _plain(row.value, "; "), row.source) for row in rows]
+            ["SETTING", "VALUE", "SOURCE"], [(row.key, _plain(row.value, "; "), row.source) for row in rows]
         )
 
 

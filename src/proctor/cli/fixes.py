@@ -114,7 +114,7 @@ def list_files(as_json: bool) -> None:
         shown = [
             (r["box"], r["name"], r["review_id"], f"{r['answered']}/{r['fixes']}", r["problem"]) for r in rows
         ]
-        print_table(["box", "name", "review", "answered", "problem"], shown)
+        print_table(["BOX", "NAME", "REVIEW", "ANSWERED", "PROBLEM"], shown)
 
 
 def _row(one: Listed) -> dict[str, Any]:

@@ -21,8 +21,8 @@ class Commands(click.Group):
             self.subcommand_metavar = "[COMMAND] [ARGS]..."
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the default in front of options that are not the group's own."""
-        if self.default and not self.names_a_command(ctx, args):
+        """Put the default in front of options that are not the group's own; a shell that completes wants all commands."""
+        if self.default and not ctx.resilient_parsing and not self.names_a_command(ctx, args):
             args = [self.default, *args]
         return super().parse_args(ctx, args)
 

@@ -310,7 +310,7 @@ def _agents(settings: Settings) -> Rows:
         detail = f"{found.reason} {found.version}".strip()
         yield Check(name, "ok" if found.online else "warn", detail, found.cure)
     if not any(one.online for one in health.values()):
-        cure = "Install one of them; `proctor demo` shows everything with simulated ones."
+        cure = "Install one of them, or set a model's key (`proctor agents --all`); `proctor demo` simulates them."
         yield Check("agents", "warn", "nobody can work here yet", cure)
 
 
@@ -318,7 +318,12 @@ def _extras() -> Rows:
     for extra, (module, use) in EXTRAS.items():
         there = _installed(module)
         detail = "installed" if there else f"not installed; optional: {use}"
-        yield Check(f"extra {extra}", "ok", detail, "" if there else f"uv tool install 'proctor[{extra}]'")
+        yield Check(
+            f"extra {extra}",
+            "ok",
+            detail,
+            "" if there else f"In the checkout: `uv tool install '.[{extra}]'`",
+        )
 
 
 def _installed(module: str) -> bool:
