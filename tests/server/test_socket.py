@@ -255,7 +255,7 @@ def test_call_that_asks_tells_so_and_runs_once_when_answered(door: Door, line: S
 def test_call_nobody_answers_is_pending_and_goes_on_with_its_key(
     door: Door, line: Socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the hold the frame is `approval_pending`, no error; without a key it is said at once."""
+    """After the hold the frame is `approval_pending`, no error; without a key at once, with the trace to go on in."""
     monkeypatch.setattr("proctor.server.socket.HOLD_SECONDS", 0.2)
     asked = {
         "type": "write_file",
@@ -263,7 +263,10 @@ def test_call_nobody_answers_is_pending_and_goes_on_with_its_key(
         "as": "forge",
         "profile": "careful",
     }
-    assert line.ask(asked)["type"] == "approval_pending"
+    at_once = line.ask(asked)
+    assert at_once["type"] == "approval_pending"
+    door.post(f"/api/approvals/{at_once['approval_id']}", {"approved": True})
+    assert line.ask({**asked, "trace_id": at_once["trace_id"]})["type"] == "write_success"
     named = {**asked, "key": "ws-2"}
     assert line.ask(named)["type"] == "approval_requested"
     pending = line.receive()

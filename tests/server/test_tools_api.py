@@ -104,6 +104,15 @@ def test_waiting_call_is_202_with_location_and_runs_once_when_answered(door: Doo
     assert (door.workspace / "later").read_text() == "edited"
 
 
+def test_waiting_call_without_a_key_goes_on_in_its_trace(door: Door) -> None:
+    """A yes to a call that nobody named is not lost: the same request in the trace of the answer runs."""
+    path, body = "/api/tools/write_file?agent=forge&profile=careful", {"path": "unnamed", "content": "x"}
+    first = door.post(path, body).json()
+    door.post("/api/agents/approve", {"approval_id": first["approval_id"], "approved": True})
+    assert door.post(f"{path}&trace_id={first['trace_id']}", body).status_code == 200
+    assert (door.workspace / "unnamed").read_text() == "x"
+
+
 def test_refused_answer_is_403(door: Door) -> None:
     """A no stays a no."""
     path, headers = (

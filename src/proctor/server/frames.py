@@ -242,6 +242,7 @@ def pending_frame(request: Asked, result: CallResult, key: str | None, *, kind: 
         "tool": result.tool,
         "approval_id": result.approval_id,
         "call_id": result.call_id,
+        "trace_id": result.trace_id,
         "message": result.error.message,
     }
     return marked(frame if key is None else {**frame, "key": key}, request)
