@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -129,6 +130,29 @@ async def test_a_worktree_that_is_gone_is_made_anew(claim: Claim, tmp_path: Path
     shutil.rmtree(place.directory)
     again = await places.prepare(later(claim, place.directory, place.base, "interrupted"))
     assert (again.directory / "a.txt").exists()
+
+
+async def test_a_place_that_nobody_wrote_down_is_made_anew(claim: Claim, tmp_path: Path) -> None:
+    """Killed after the worktree was made and before it was written down: the takeover begins in a fresh one."""
+    first = await places_of(tmp_path).prepare(claim)
+    again = await places_of(tmp_path).prepare(replace(claim, taken_over=True))
+    assert (again.directory, again.base) == (first.directory, first.base)
+    (again.directory / "work.txt").write_text("an agent was here after all")
+    third = await places_of(tmp_path).prepare(replace(claim, taken_over=True))
+    assert third.directory != again.directory
+    assert (again.directory / "work.txt").exists()
+    assert not (third.directory / "work.txt").exists()
+
+
+async def test_a_directory_of_somebody_else_is_left_alone(claim: Claim, tmp_path: Path) -> None:
+    """What lies in the way and is no worktree stays as it is; a worktree left half made is made again."""
+    first = await places_of(tmp_path).prepare(claim)
+    record = Path((first.directory / ".git").read_text().removeprefix("gitdir: ").strip())
+    (record / "locked").write_text("initializing")
+    assert (await places_of(tmp_path).prepare(claim)).directory == first.directory
+    shutil.rmtree(record)
+    assert (await places_of(tmp_path).prepare(claim)).directory != first.directory
+    assert first.directory.exists()
 
 
 async def test_a_workspace_without_repository_is_refused_with_the_cure(

@@ -225,6 +225,8 @@ class Attempts:
         request = self._request(claim, agent, place)
         log = _EventLog(self._writer, lambda: self._lost(claim))
         question: str | None = None
+        if (lost := self._lost(claim)) is not None:
+            raise lost  # stopped for long while the place was made: another one may be at work there
         async with agent.driver.launch(request) as run:
             await self._started(
                 claim,
@@ -241,7 +243,8 @@ class Attempts:
                     await self._claims.note(claim, native_id=native)
                 if event.event == "permission_blocker" and not await self._answer(claim, run, event):
                     question = event.text or "the agent asks for permission"
-            end = replace(await run.end(), usage=_alone(claim, request, await run.end()))
+            ended = await run.end()
+            end = replace(ended, usage=_alone(claim, request, ended))
         await log.flush()
         if question is not None and not self.running[claim.task.task_id].cancelled:
             if await self._claims.park(claim, end, question=question):
@@ -255,7 +258,7 @@ class Attempts:
         return claim.task.deadline is not None and claim.task.deadline <= self._clock.now()
 
     def _lost(self, claim: Claim) -> LostClaimError | None:
-        """Asked while the log is locked; whoever takes over needs that lock too, so the order is certain."""
+        """While the log is locked the answer is certain: whoever takes over needs that lock too."""
         lost = LostClaimError(task_id=claim.task.task_id, attempt=claim.attempt)
         return None if self._is_valid() else lost
 

@@ -15,9 +15,11 @@ from proctor.agents.driver import AttemptEnd
 from proctor.engine.attempts import Place
 from proctor.engine.claims import Claim, Work
 from proctor.workspace import worktree
-from proctor.workspace.worktree import Worktree
+from proctor.workspace.worktree import DirtyWorktreeError, Worktree
 
 __all__ = ["GitPlaces"]
+
+MAX_PLACES = 100
 
 
 class GitPlaces:
@@ -64,7 +66,12 @@ class GitPlaces:
         repository = Path(claim.task.workspace)
         base = str(claim.task.context.get("base") or "HEAD")
         directory = self._root / _name(repository.name) / _name(claim.task.session_id)
-        return worktree.create(repository, directory / f"{claim.task.task_id}-{claim.attempt}", base)
+        name = f"{claim.task.task_id}-{claim.attempt}"
+        for number in range(1, MAX_PLACES):
+            place = directory / (name if number == 1 else f"{name}.{number}")
+            if not place.exists() or _cleared(repository, place):
+                break
+        return worktree.create(repository, place, base)
 
     async def collect(self, claim: Claim, place: Place, end: AttemptEnd) -> Work:
         """Commit what was left in the worktree onto the task's own branch; remove what only the attempt needed."""
@@ -81,6 +88,22 @@ class GitPlaces:
         if commit is None:
             return Work()
         return Work(branch=commit.branch, commit=commit.id, files=changed)
+
+
+def _cleared(repository: Path, place: Path) -> bool:
+    """Make room for an attempt whose place nobody wrote down: whoever made it died before its agent had begun.
+
+    Should there be work in it nevertheless, it stays and the attempt goes elsewhere. What was left half made is found
+    and cleared when it is made again.
+    """
+    left = worktree.find(repository, place, "")
+    if left is None:
+        return worktree.half_made(repository, place)
+    try:
+        left.remove()
+    except DirtyWorktreeError:
+        return False
+    return True
 
 
 def _name(text: str | None) -> str:

@@ -27,6 +27,7 @@ __all__ = [
     "create",
     "delete_tree",
     "find",
+    "half_made",
     "prune",
 ]
 
@@ -187,6 +188,13 @@ def find(repo: Path, path: Path, base: str) -> Worktree | None:
     if git_dir is None or not _complete(git_dir, place):
         return None
     return Worktree(common, git_dir, place, base)
+
+
+def half_made(repo: Path, path: Path) -> bool:
+    """Whether a process was killed while it made this worktree; `create` clears it away."""
+    place = path.parent.resolve() / path.name
+    record = _git_dir(_common(repo), place)
+    return record is not None and not _complete(record, place)
 
 
 def prune(repo: Path, root: Path) -> int:
