@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proctor.proof.change import change_of
-from proctor.proof.edited import only_adds_tests, passes_only_as_edited
+from proctor.proof.edited import broken_and_edited, lost_by_edit, only_adds_tests, passes_only_as_edited
 from proctor.proof.hollow import find_hollow
 from proctor.proof.reading import Reading
 from proctor.proof.results import Reason
@@ -153,6 +153,9 @@ BASE = "import calc\n\n\ndef test_a():\n    assert calc.A == 1\n"
         ("tests/a.test.js", "test('a', f);\n", "test('a', f);\ntest('b', g);\n", True),
         ("tests/a.test.js", "test('a', f);\n", "global.f = 1;\ntest('a', f);\n", False),
         ("tests/a.test.js", "test('a', f);\n", "test('a', g);\n", False),
+        ("tests/a.rs", "#[test]\nfn a() {}\n", "#[test]\nfn a() {}\n\n#[test]\nfn b() {}\n", True),
+        ("tests/a.rs", "#[test]\nfn a() {}\n", "#[test]\n#[ignore]\nfn a() {}\n", False),
+        ("ATest.java", "@Test\nvoid a() {}\n", "@Disabled\n@Test\nvoid a() {}\n", False),
     ],
 )  # fmt: skip
 def test_plain_additions_are_told_from_edits_of_what_judged_before(
@@ -171,3 +174,21 @@ def test_a_test_that_passes_only_as_edited_is_named() -> None:
     code = Reading("exit code", reason=Reason.ASSERTION)
     assert passes_only_as_edited(code, code, Reading("exit code")) == ["the command"]
     assert passes_only_as_edited(code, Reading("exit code"), Reading("exit code")) == []
+
+
+def test_runs_tell_what_an_edit_took_away() -> None:
+    """Skipped now in any language; gone only where no text was compared; nothing where not every test is named."""
+    base = Reading("cargo", frozenset({"a", "b", "c"}), whole=True)
+    after = Reading("cargo", frozenset({"c", "new"}), skipped=frozenset({"b"}), whole=True)
+    assert lost_by_edit(base, after, unread=True) == (["b"], ["a"])
+    assert lost_by_edit(base, after, unread=False) == (["b"], [])
+    assert lost_by_edit(base, Reading("cargo", frozenset({"c"})), unread=True) == ([], [])
+
+
+def test_a_test_that_the_change_breaks_and_edits_is_named() -> None:
+    """Green at the base, red with the change as it was, green as it was edited."""
+    base = Reading("cargo", frozenset({"a", "b"}), whole=True)
+    old = Reading("cargo", frozenset({"b"}), {"a": Reason.ASSERTION}, whole=True)
+    after = Reading("cargo", frozenset({"a", "b", "new"}), whole=True)
+    assert broken_and_edited(base, old, after) == ["a"]
+    assert broken_and_edited(base, base, after) == []

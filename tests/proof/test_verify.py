@@ -283,6 +283,7 @@ def test_what_is_no_receipt_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 async def test_two_hundred_fixes_are_judged_side_by_side_and_each_by_itself(tmp_path: Path) -> None:
     """Every verdict, receipt fact and trace belongs to its own fix; at most as many commands at once as checkouts."""
     repo, file = many_fixes(tmp_path, 200)

@@ -18,10 +18,13 @@ from proctor.proof.hollow.python_tests import read_python
 from proctor.proof.kinds import FileKind, is_test_file, language_of
 from proctor.proof.reading import Reading
 
-__all__ = ["only_adds_tests", "passes_only_as_edited"]
+__all__ = ["broken_and_edited", "lost_by_edit", "only_adds_tests", "passes_only_as_edited", "unread_tests"]
 
 _BEGINS: Final = re.compile(r"\s*(?:(?:test|it|describe)(?:\.\w+)*\(|check\b|assert|ok\b|#|//|@|\}|\)|$)")
 COMMAND: Final = "the command"
+#: Languages whose tests are compared by their texts; of others only the runs can tell.
+_READ: Final = frozenset({"python", "javascript", "shell"})
+_SKIPS: Final = re.compile(r"#\[ignore|@Ignore|@Disabled|\bskip|\bSkip|Assume|pending", re.IGNORECASE)
 
 
 def only_adds_tests(change: Change, tests: Sequence[str]) -> bool:
@@ -42,7 +45,12 @@ def _plain(file: ChangedFile, change: Change) -> bool:
         return True
     diff = change.diff.of(file.path)
     added = [line.text for hunk in (diff.hunks if diff else ()) for line in _first_added(hunk.lines)]
-    return diff is not None and not diff.removed and all(_BEGINS.match(text) for text in added)
+    skips = (
+        language_of(file.path) not in _READ and any(_SKIPS.search(text) for _, text in diff.added)
+        if diff
+        else False
+    )
+    return diff is not None and not diff.removed and not skips and all(_BEGINS.match(text) for text in added)
 
 
 def _first_added(lines: Sequence[Line]) -> list[Line]:
@@ -105,3 +113,21 @@ def passes_only_as_edited(base: Reading, old_tests: Reading, after: Reading) -> 
     if not base.named and not base.green and base.sound:
         return [COMMAND] if not old_tests.green and after.green else []
     return sorted(set(base.failed) & set(old_tests.failed) & after.passed)
+
+
+def unread_tests(tests: Sequence[str]) -> bool:
+    """Whether tests were touched that no check of texts understands."""
+    return any(is_test_file(path) and language_of(path) not in {None, *_READ} for path in tests)
+
+
+def lost_by_edit(base: Reading, after: Reading, *, unread: bool) -> tuple[list[str], list[str]]:
+    """Tests that passed at the base and now are skipped, or are gone; gone ones only where the texts were not compared."""
+    if not (base.whole and after.whole):
+        return [], []
+    missing = base.passed - after.passed - set(after.failed)
+    return sorted(missing & after.skipped), sorted(missing - after.skipped) if unread else []
+
+
+def broken_and_edited(base: Reading, old_tests: Reading, after: Reading) -> list[str]:
+    """Tests that passed at the base, fail with the change as they were, and pass with it as they were edited."""
+    return sorted(base.passed & set(old_tests.failed) & after.passed)

@@ -16,8 +16,14 @@ from proctor.proof.chance import CONFIRMATIONS, chance_in
 from proctor.proof.change import Change
 from proctor.proof.cover import Coverage, cover_environment, prepare_tracer, read_coverage
 from proctor.proof.documents import check_documents
-from proctor.proof.edited import only_adds_tests, passes_only_as_edited
-from proctor.proof.hollow.model import HollowFinding, HollowKind, HollowWeight
+from proctor.proof.edited import (
+    broken_and_edited,
+    lost_by_edit,
+    only_adds_tests,
+    passes_only_as_edited,
+    unread_tests,
+)
+from proctor.proof.hollow.model import HollowFinding
 from proctor.proof.hollow.staged import inert
 from proctor.proof.judgement import ACCEPTED, Judgement, Word
 from proctor.proof.kinds import Kind
@@ -27,7 +33,7 @@ from proctor.proof.runner import TRACER
 from proctor.proof.selection import select
 from proctor.proof.settings import ProofSettings
 from proctor.proof.subject import Parts, Subject, judges_in, parts_of
-from proctor.proof.weigh import is_doubt, settles, weighed, without_effect
+from proctor.proof.weigh import is_doubt, settles, weigh_edited, weigh_lost, weighed, without_effect
 from proctor.protocol.errors import RefusedError
 
 __all__ = ["Prover"]
@@ -374,24 +380,25 @@ class Prover:
         return [finding for finding in findings if finding not in about_tests]
 
     async def _only_as_edited(self, state: _State, word: Word) -> list[HollowFinding]:
-        """Tests of a proof that were red at the base and pass only as the change edited them, not as they were."""
+        """Tests of a proof that pass only as the change edited them, not as they were, or that it took away."""
         tests = state.parts.tests
         if word is not Word.PROVEN or await asyncio.to_thread(only_adds_tests, state.change, tests):
             return []
-        base = await self._base(state)
-        if base.reading.green or not base.reading.sound:
+        base, unread = await self._base(state), unread_tests(tests)
+        after = next(each for each in state.legs if each.name == "after")
+        if not base.reading.sound:
             return []
+        found = weigh_lost(tests[0], *lost_by_edit(base.reading, after.reading, unread=unread))
+        if base.reading.green and not unread:
+            return found
         subject = state.subject
         tree = await asyncio.to_thread(self._trees.overlay, state.tree, subject.base_tree, tests)
         leg = await self.legs.run("old tests", tree, subject.head, state.commands)
         if all(each.tree != leg.tree for each in state.legs):
             state.legs.append(leg)
-        after = next(each for each in state.legs if each.name == "after")
         names = passes_only_as_edited(base.reading, leg.reading, after.reading)
-        if not names:
-            return []
-        why = f"{_some(names)} failed before and passes only as the change edited the tests, not as they were"
-        return [HollowFinding(HollowKind.TEST_WEAKENED, HollowWeight.SUSPICIOUS, tests[0], 1, why)]
+        broken = broken_and_edited(base.reading, leg.reading, after.reading) if unread else []
+        return [*found, *weigh_edited(tests[0], names, broken)]
 
     async def _with_old_tests(self, state: _State) -> Leg:
         subject = state.subject

@@ -17,7 +17,13 @@ from proctor.proof.chance import CONFIRMATIONS, chance_in
 from proctor.proof.change import Change
 from proctor.proof.claims import ClaimReport, check_claims
 from proctor.proof.command_lint import proves_nothing
-from proctor.proof.edited import only_adds_tests, passes_only_as_edited
+from proctor.proof.edited import (
+    broken_and_edited,
+    lost_by_edit,
+    only_adds_tests,
+    passes_only_as_edited,
+    unread_tests,
+)
 from proctor.proof.hollow import HollowFinding, HollowWeight, find_hollow, inert
 from proctor.proof.isolate import Isolated, isolate, own_commit
 from proctor.proof.judgement import Judgement, Word
@@ -30,7 +36,7 @@ from proctor.proof.symbols import added_symbols
 from proctor.proof.verdicts import Facts, Suite, judge
 from proctor.proof.verdicts import Judgement as Ruling
 from proctor.proof.verdicts import Leg as Seen
-from proctor.proof.weigh import settles, without_effect
+from proctor.proof.weigh import settles, weigh_edited, weigh_lost, without_effect
 from proctor.protocol.decisions import Proof
 from proctor.protocol.errors import ProctorError
 
@@ -96,6 +102,10 @@ class _Case:
     facts: Facts
     legs: list[Leg] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def doubt(self, why: str) -> None:
+        """Add what a person must look at."""
+        self.facts = replace(self.facts, suspicious="; ".join(filter(None, (self.facts.suspicious, why))))
 
 
 class FixVerifier:
@@ -226,14 +236,19 @@ class FixVerifier:
         if not proves or await asyncio.to_thread(only_adds_tests, self._change, tests):
             return
         base = await self._leg(case, "base", subject.base_tree, subject.base_head, command)
-        if base.reading.green or not base.reading.sound:
-            return
-        tree = await asyncio.to_thread(self._trees.overlay, subject.tree, subject.base_tree, tests)
-        old = await self._leg(case, "old tests", tree, subject.head, command)
         after = next(leg for leg in case.legs if leg.name == "after")
-        if names := passes_only_as_edited(base.reading, old.reading, after.reading):
-            why = f"{', '.join(names[:_SHORT])} failed before and passes only as the change edited the tests"
-            case.facts = replace(case.facts, suspicious="; ".join(filter(None, (case.facts.suspicious, why))))
+        if not base.reading.sound:
+            return
+        unread = unread_tests(tests)
+        found = weigh_lost(tests[0], *lost_by_edit(base.reading, after.reading, unread=unread))
+        if not base.reading.green or unread:
+            tree = await asyncio.to_thread(self._trees.overlay, subject.tree, subject.base_tree, tests)
+            old = await self._leg(case, "old tests", tree, subject.head, command)
+            names = passes_only_as_edited(base.reading, old.reading, after.reading)
+            broken = broken_and_edited(base.reading, old.reading, after.reading) if unread else []
+            found += weigh_edited(tests[0], names, broken)
+        for finding in found:
+            case.doubt(str(finding))
 
     def _without_effect(self, case: _Case) -> None:
         """Nothing that a run could notice was changed, and yet tests tell before from after; a search for text may."""
@@ -241,8 +256,7 @@ class FixVerifier:
             return
         proves = case.facts.change is Seen.PASSED and case.facts.base in {Seen.FAILED, Seen.WEAK}
         if proves and (idle := inert(self._change, names=True)):
-            why = str(without_effect(self._change, idle))
-            case.facts = replace(case.facts, suspicious="; ".join(filter(None, (case.facts.suspicious, why))))
+            case.doubt(str(without_effect(self._change, idle)))
 
     def _about(self, own: Isolated) -> list[HollowFinding]:
         """Findings in tests and checks concern every fix; findings in source only the fix whose source it is."""

@@ -9,7 +9,7 @@ from proctor.proof.change import Change
 from proctor.proof.hollow.model import HollowFinding, HollowKind, HollowWeight
 from proctor.proof.judgement import ACCEPTED, Word
 
-__all__ = ["is_doubt", "settles", "weighed", "without_effect"]
+__all__ = ["is_doubt", "settles", "weigh_edited", "weigh_lost", "weighed", "without_effect"]
 
 _SHOWN: Final = 5
 #: Doubts about new tests themselves: that old ones pass says nothing about them.
@@ -44,3 +44,32 @@ def without_effect(change: Change, why: str) -> HollowFinding:
     path = next(file.path for file in change.files if file.kind.value == "source")
     said = f"{why}, and yet the tests tell before from after: they look for the change, not at what it does"
     return HollowFinding(HollowKind.INERT, HollowWeight.SUSPICIOUS, path, 1, said)
+
+
+def weigh_lost(path: str, skipped: Sequence[str], gone: Sequence[str]) -> list[HollowFinding]:
+    """What runs tell of tests that passed at the base and do not run any more."""
+    found = []
+    if skipped:
+        why = f"{_some(skipped)} passed before the change and is skipped now"
+        found.append(HollowFinding(HollowKind.TEST_SKIPPED, HollowWeight.SUSPICIOUS, path, 1, why))
+    if gone:
+        why = f"{_some(gone)} passed before the change and is not run any more"
+        found.append(HollowFinding(HollowKind.TEST_DELETED, HollowWeight.SUSPICIOUS, path, 1, why))
+    return found
+
+
+def weigh_edited(path: str, names: Sequence[str], broken: Sequence[str]) -> list[HollowFinding]:
+    """What runs tell of tests that pass only as the change edited them."""
+    found = []
+    if names:
+        why = f"{_some(names)} failed before and passes only as the change edited the tests, not as they were"
+        found.append(HollowFinding(HollowKind.TEST_WEAKENED, HollowWeight.SUSPICIOUS, path, 1, why))
+    if broken:
+        why = f"{_some(broken)} passed before, fails with the change as it was, and was edited to pass"
+        found.append(HollowFinding(HollowKind.TEST_WEAKENED, HollowWeight.SUSPICIOUS, path, 1, why))
+    return found
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
