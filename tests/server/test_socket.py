@@ -305,6 +305,20 @@ def test_bug_6_one_client_does_not_hold_up_the_others(door: Door, line: Socket) 
     assert line.receive()["stdout"] == "slow\n"
 
 
+def test_who_sends_many_at_once_is_heard_all_the_time(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much waits: a ping is answered, too much is said, and whoever leaves leaves no command running."""
+    monkeypatch.setattr("proctor.server.socket.MOST_WAITING", 20)
+    mark = f"mark-{time.monotonic_ns()}"
+    with door.socket() as gone:
+        gone.send({"type": "execute_command", "data": {"command": f": {mark}; sleep 60"}})
+        _until(lambda: _running(mark))
+        for number in range(21):
+            gone.send({"type": "execute_command", "data": {"command": f": {mark}; sleep 60"}, "id": number})
+        assert gone.ask({"type": "ping"})["id"] == 20  # the one that was too much
+        assert gone.receive()["type"] == "pong"
+    _until(lambda: not door.front.sockets and not _running(mark))
+
+
 def test_a_call_ends_with_its_connection(door: Door) -> None:
     """Who goes away leaves no command running."""
     mark = f"mark-{time.monotonic_ns()}"

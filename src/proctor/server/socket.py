@@ -41,7 +41,9 @@ __all__ = ["MAX_MESSAGE", "MOST_SOCKETS", "NoDoor", "WebSocketDoor"]
 
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 MOST_SOCKETS: Final = 2000
-WAITING: Final = 8
+MOST_WAITING: Final = 100
+MOST_HELD: Final = 2 * MAX_MESSAGE
+"""Requests of one connection that wait, and their characters: reading never stops, or nobody saw the client go."""
 MOST_FOLLOWED: Final = 16
 QUIET_SECONDS: Final = 10.0
 """How long a call runs before a status frame says so unasked: the seeds' clients take the next frame for the answer."""
@@ -49,6 +51,7 @@ TELL_SECONDS: Final = 0.25
 # As clients send them by the thousand; every other spelling of a ping is read like any message.
 _PINGS: Final = frozenset({'{"type":"ping"}', '{"type": "ping"}'})
 _LONGEST_PING: Final = 16
+_TOO_MUCH: Final = "Too many requests wait on this connection: take their answers before you send more"
 _TOO_MANY: Final = Refusal(503, f"{MOST_SOCKETS} connections are open already.", "Close some of them.")
 
 
@@ -104,7 +107,8 @@ class _Connection:
         self._front = front
         self._receive = receive
         self._send = send
-        self._inbox: asyncio.Queue[Asked] | None = None
+        self._inbox: asyncio.Queue[tuple[Asked, int]] | None = None
+        self._held = 0
         self._followed = 0
         self._talk = SocketChat(front)
 
@@ -144,24 +148,29 @@ class _Connection:
         except RequestError as error:
             await self.say(error_frame(str(error)))
         else:
-            await self._queue(request)
+            await self._queue(request, len(message["text"]))
 
-    async def _queue(self, request: Asked) -> None:
+    async def _queue(self, request: Asked, size: int) -> None:
         if request.type == "ping":
             await self.say(marked({"type": "pong", "timestamp": datetime.now(UTC).isoformat()}, request))
             return
         if self._inbox is None:  # most idle connections never need a worker
-            self._inbox = asyncio.Queue(WAITING)
+            self._inbox = asyncio.Queue()
             self._start(self._work(self._inbox))
-        await self._inbox.put(request)
+        if self._inbox.qsize() >= MOST_WAITING or (self._held and self._held + size > MOST_HELD):
+            await self.say(error_frame(_TOO_MUCH, request))
+            return
+        self._held += size
+        self._inbox.put_nowait((request, size))
 
     def _start(self, work: Any) -> None:
         self._children[:] = [child for child in self._children if not child.done()]
         self._children.append(self._group.create_task(work))
 
-    async def _work(self, inbox: asyncio.Queue[Asked]) -> None:
+    async def _work(self, inbox: asyncio.Queue[tuple[Asked, int]]) -> None:
         while True:
-            request = await inbox.get()
+            request, size = await inbox.get()
+            self._held -= size
             try:
                 frame = await self._answer(request)
             except (RequestError, ProctorError) as error:
