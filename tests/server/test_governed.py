@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -85,6 +86,26 @@ def test_answer_alone_brings_a_parked_plan_to_its_end(door: Door) -> None:
     door.post("/api/agents/approve", {"approval_id": question, "approved": True})
     assert _ended(door, first.headers["Location"])["success"]
     assert (door.workspace / "alone").read_text() == "x"
+
+
+def test_plan_that_is_held_ends_in_the_same_request_when_it_is_answered(door: Door) -> None:
+    """With `hold` the request waits for the person, and gives the end of it."""
+    plan = _plan({"tool": "write_file", "input": {"path": "held", "content": "x"}})
+
+    def answer() -> None:
+        deadline = time.monotonic() + 60
+        while not (
+            found := [one for one in door.get("/api/approvals").json() if one["task_id"] == plan["plan_id"]]
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        door.post(f"/api/approvals/{found[0]['approval_id']}", {"approved": True})
+
+    with ThreadPoolExecutor(1) as pool:
+        answering = pool.submit(answer)
+        ended = door.post("/api/agents/execute?hold=20", plan)
+        answering.result(60)
+    assert (ended.status_code, ended.json()["status"]) == (200, "success")
 
 
 def test_plan_waits_while_work_is_paused(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
