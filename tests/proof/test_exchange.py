@@ -85,7 +85,7 @@ def test_files_are_found_and_delivered_without_losing_one(tmp_path: Path) -> Non
     """By name or number; delivering twice or over another file loses nothing."""
     box = Exchange(tmp_path)
     path = box.create("x", "fixes", "new")
-    assert box.find("001") == box.find("001_x_fixes.json") == path
+    assert box.find("001") == box.find("1") == box.find("001_x_fixes.json") == path
     assert box.deliver(path.name) == box.find("001")
     assert not path.exists()
     with pytest.raises(NotFoundError):

@@ -55,7 +55,7 @@ class Exchange:
         if given.is_absolute() or "/" in word or os.path.lexists(given):
             return given
         matching = [
-            one.path for one in reversed(self.files()) if one.path.name == word or _number(one) == word
+            one.path for one in reversed(self.files()) if one.path.name == word or _numbered(one, word)
         ]
         incoming = [path for path in matching if path.parent == self.incoming]
         found = incoming or matching
@@ -127,8 +127,9 @@ def _listed(path: Path, box: str) -> Listed:
         return Listed(path, box, None, str(error.facts["problem"]))
 
 
-def _number(one: Listed) -> str:
-    return f"{one.name.sequence:03d}" if one.name else ""
+def _numbered(one: Listed, word: str) -> bool:
+    """`7` names what `007` names."""
+    return one.name is not None and word.isdecimal() and (word.lstrip("0") or "0") == str(one.name.sequence)
 
 
 def _regular(place: Path) -> list[Path]:
