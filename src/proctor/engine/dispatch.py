@@ -22,7 +22,16 @@ from proctor.protocol.ids import new_id
 from proctor.protocol.states import TASK, TaskState
 from proctor.store.tables import approvals, controls, task_queue
 
-__all__ = ["Desk", "Handover", "ReadyJob", "Waiting", "backoff", "could_run", "dispatch", "waiting"]
+__all__ = [
+    "Desk",
+    "Handover",
+    "ReadyJob",
+    "Waiting",
+    "backoff",
+    "dispatch",
+    "waiting",
+    "workspaces_that_wait",
+]
 
 BATCH = 500
 MAX_SCAN = 10_000
@@ -87,12 +96,12 @@ def waiting(
     """
     given = task_queue.c.assigned_to_agent
     able = sa.or_(given.is_(None), sa.func.lower(given).in_([agent.lower() for agent in agents]))
-    query = task_queue.select().where(could_run(now, full=full))
-    query = query.order_by(task_queue.c.priority.desc(), task_queue.c.created_at, task_queue.c.task_id)
+    query = _COULD_RUN[full]
     if after is not None:
         query = query.where(_behind(after))
     page = (query if full else query.where(able)).limit(limit)
-    return [Waiting(Task.of(row), defect_of(row)) for row in connection.execute(page).mappings()]
+    found = connection.execute(page, {"b_now": now}).mappings()
+    return [Waiting(Task.of(row), defect_of(row)) for row in found]
 
 
 def _behind(task: Task) -> sa.ColumnElement[bool]:
@@ -103,8 +112,14 @@ def _behind(task: Task) -> sa.ColumnElement[bool]:
     return sa.or_(c.priority < task.priority, sa.and_(c.priority == task.priority, later))
 
 
-def could_run(now: datetime, *, full: bool) -> sa.ColumnElement[bool]:
+def workspaces_that_wait(connection: sa.Connection, now: datetime, *, full: bool) -> list[str | None]:
+    """Whose tasks a look must consider: asked twice a second, so built once."""
+    return list(connection.execute(_WORKSPACES[full], {"b_now": now}).scalars())
+
+
+def _could_run(*, full: bool) -> sa.ColumnElement[bool]:
     """Rows that a look must consider."""
+    now: sa.BindParameter[datetime] = sa.bindparam("b_now", type_=task_queue.c.not_before.type)
     wanted = [
         TaskState.PENDING,
         TaskState.ASSIGNED,
@@ -119,6 +134,16 @@ def could_run(now: datetime, *, full: bool) -> sa.ColumnElement[bool]:
     )
     due = sa.or_(task_queue.c.not_before.is_(None), task_queue.c.not_before <= now, late)
     return sa.and_(ready, due, task_queue.c.queued_at.is_(None), task_queue.c.owner.is_(None))
+
+
+_ORDER = (task_queue.c.priority.desc(), task_queue.c.created_at, task_queue.c.task_id)
+_COULD_RUN = {
+    full: task_queue.select().where(_could_run(full=full)).order_by(*_ORDER) for full in (False, True)
+}
+_WORKSPACES = {
+    full: sa.select(task_queue.c.workspace).where(_could_run(full=full)).distinct().limit(BATCH)
+    for full in (False, True)
+}
 
 
 def dispatch(

@@ -35,7 +35,9 @@ from proctor.trace.writer import TraceWriter
 
 __all__ = ["Executor", "Parts"]
 
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 1.0
+# Among machines the end of another's lease is to be noticed within a second, and wake-ups reach only one of them.
+SHARED_LOOK_SECONDS = 0.5
 FULL_SECONDS = 3.0
 CENSUS_SECONDS = 5.0
 READY_SECONDS = 30.0
@@ -175,6 +177,7 @@ class Executor:
 
     async def _look_again_and_again(self) -> None:
         clock = self._parts.clock
+        pause = LOOK_SECONDS if self._parts.database.dialect == "sqlite" else SHARED_LOOK_SECONDS
         next_full = clock.monotonic()
         while not self._stop.is_set():
             self._wake.clear()
@@ -184,7 +187,7 @@ class Executor:
                 next_full = clock.monotonic() + FULL_SECONDS
             await self._look(full=full)
             try:
-                await asyncio.wait_for(self._wake.wait(), LOOK_SECONDS)
+                await asyncio.wait_for(self._wake.wait(), pause)
             except TimeoutError:
                 continue
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from loguru import logger
 
 from proctor.engine.attempts import Attempts
-from proctor.engine.dispatch import Desk, Handover, could_run, dispatch
+from proctor.engine.dispatch import Desk, Handover, dispatch, workspaces_that_wait
 from proctor.engine.liveness import Lease
 from proctor.engine.questions import OpenQuestions
 from proctor.engine.runtime import Job, Runtime
@@ -37,6 +37,10 @@ STALE = timedelta(seconds=5)
 BATCH = 500
 # Looked for more often than the rest is mended: an ended lease is noticed within a second.
 TAKEOVER_SECONDS = 0.5
+
+_queued = sa.and_(task_queue.c.status == TaskState.ASSIGNED.value, task_queue.c.queued_at.is_not(None))
+_runs = task_queue.c.status == TaskState.IN_PROGRESS.value
+_HELD = task_queue.select().where(sa.or_(_queued, _runs)).order_by(task_queue.c.assigned_at).limit(BATCH)
 
 
 class Reconciler:
@@ -94,10 +98,8 @@ class Reconciler:
 
     def _workspaces_that_wait(self, full: bool) -> list[str | None]:
         """Whose tasks wait; a look without the write lock, so that idling costs next to nothing."""
-        rows = could_run(self._clock.now(), full=full)
-        query = sa.select(task_queue.c.workspace).where(rows).distinct().limit(BATCH)
         with self._database.read() as connection:
-            return list(connection.execute(query).scalars())
+            return workspaces_that_wait(connection, self._clock.now(), full=full)
 
     async def _cancel_requested(self) -> None:
         mine = [*self._attempts.running]
@@ -128,8 +130,7 @@ class Reconciler:
     async def _take_over(self) -> None:
         """Put the work of dead executors back into the queue; DBOS's claim admits one runner."""
         self._next_takeover = self._clock.monotonic() + TAKEOVER_SECONDS
-        holders = await asyncio.to_thread(self._runtime.pending_executors)
-        dead = await asyncio.to_thread(self._lease.dead, holders)
+        dead = await asyncio.to_thread(lambda: self._lease.dead(self._runtime.pending_executors()))
         if dead:
             count = await asyncio.to_thread(self._runtime.take_over, dead)
             logger.warning("took over {} attempts of {}", count, ", ".join(sorted(dead)))
@@ -165,12 +166,8 @@ class Reconciler:
         return row.owner in await asyncio.to_thread(self._lease.dead, {row.owner})
 
     def _held_rows(self) -> list[Task]:
-        queued = sa.and_(task_queue.c.status == TaskState.ASSIGNED.value, task_queue.c.queued_at.is_not(None))
-        running = task_queue.c.status == TaskState.IN_PROGRESS.value
-        query = task_queue.select().where(sa.or_(queued, running))
-        query = query.order_by(task_queue.c.assigned_at).limit(BATCH)
         with self._database.read() as connection:
-            return [Task.of(row) for row in connection.execute(query).mappings()]
+            return [Task.of(row) for row in connection.execute(_HELD).mappings()]
 
     async def _put_back(self, task: Task) -> None:
         """Make the task ready again; the next attempt goes on where this one stopped."""

@@ -35,8 +35,10 @@ __all__ = ["APPLICATION_VERSION", "QUEUE", "Job", "Known", "Runtime", "engine_da
 APPLICATION_VERSION = "proctor-1"
 QUEUE = "tasks"
 WORKFLOW = "proctor_attempt"
-# The belt: a wake-up starts work at once, this poll finds what another process enqueued.
-POLL_SECONDS = 0.25
+# The belt: a wake-up starts work at once, this poll finds what another process enqueued. On SQLite there is none.
+POLL_SECONDS = {"sqlite": 5.0, "postgresql": 0.5}
+# Nothing of ours ever goes through DBOS's own queue.
+INTERNAL_POLL_SECONDS = 60.0
 MAX_THREADS = 48
 ADVISORY_LOCK = 7_283_665_142
 LAUNCH_SECONDS = 60.0
@@ -224,6 +226,7 @@ class Runtime:
         dbos = DBOS(config=self._config(engine))
         # DBOS would make its own pool the loop's default one, and end it under everybody else when it stops.
         dbos._configure_asyncio_thread_pool = _nothing  # type: ignore[method-assign]
+        dbos._registry.get_internal_queue()._polling_interval_sec = INTERNAL_POLL_SECONDS
         with _alone(engine):
             try:
                 DBOS.launch()
@@ -253,7 +256,7 @@ class Runtime:
         return DBOS.register_queue(
             QUEUE,
             worker_concurrency=self.workers,
-            polling_interval_sec=POLL_SECONDS,
+            polling_interval_sec=POLL_SECONDS[sa.make_url(self._url).get_backend_name()],
             on_conflict="always_update",
         )
 
