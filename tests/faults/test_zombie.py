@@ -30,8 +30,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 
 @pytest.fixture
 def zombie_order(postgres_database: Database, tmp_path: Path) -> Order:
-    """Victims with real agents on PostgreSQL, with a lease of a second."""
-    return replace(order_on(postgres_database, tmp_path), scripted=True)
+    """Victims with real agents on PostgreSQL, with a lease that a busy machine does not make them lose."""
+    return replace(order_on(postgres_database, tmp_path), scripted=True, ttl=5.0)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_stopped_process_changes_nothing_when_it_wakes(
     assert zombie.pid is not None
     until(lambda: ledger.exists() and ledger.read_text() == "done\n")
     os.kill(zombie.pid, signal.SIGSTOP)
-    other = start(replace(zombie_order, home=tmp_path / "other-home"))
+    other = start(replace(zombie_order, home=tmp_path / "other-home", ttl=30.0))
     try:
         until(lambda: shared.get(task.task_id).status is TaskState.COMPLETED)
         before = rows_of(postgres_database, sa.select(events).where(events.c.task_id == task.task_id))
