@@ -7,7 +7,6 @@ A plan that waits for a person is nobody's; an expired question leaves it parked
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -37,11 +36,10 @@ class PlanDesk(Desk):
 
     kind = "plan"
 
-    def __init__(self, front: Plans, lease: Lease, *, ended: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, front: Plans, lease: Lease) -> None:
         super().__init__()
         self._plans = front
         self._lease = lease
-        self._ended = ended
         self.running: dict[str, _Running] = {}
 
     def begun(self, name: str) -> None:
@@ -49,9 +47,8 @@ class PlanDesk(Desk):
         self.running[name] = _Running()
 
     def ended(self, name: str) -> None:
-        """Somebody may wait for that."""
+        """It is nobody's, or has ended."""
         self.running.pop(name, None)
-        self._ended()
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────
 

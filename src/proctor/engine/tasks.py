@@ -103,7 +103,7 @@ class Task:
     workspace: str | None
 
     @classmethod
-    def of(cls, row: sa.RowMapping) -> Task:
+    def of(cls, row: Mapping[Any, Any]) -> Task:
         """Read a row; what another program put in that cannot be read is left out (`foreign.defect_of` names it)."""
         read = Reading(row)
         return cls(

@@ -94,7 +94,7 @@ def _listed(found: Listed[Any]) -> dict[str, Any]:
 
 
 def _shown(row: Mapping[Any, Any]) -> dict[str, Any]:
-    return asdict(Task.of(row))  # type: ignore[arg-type]  # a row's mapping is one
+    return asdict(Task.of(row))
 
 
 def _tasks(routes: APIRouter, front: Front) -> None:
