@@ -309,6 +309,19 @@ async def test_two_hundred_fixes_are_judged_side_by_side_and_each_by_itself(tmp_
         assert one.facts()["fix"]["file"] == own[1:]
 
 
+async def test_a_comment_is_no_fix_of_code(repo: Path, tmp_path: Path) -> None:
+    """A search for what was written finds it, and the code does what it did; only a fix that asks for text is served."""
+    commit(repo, "words", {"calc.py": SOURCE.format(a=2, b=2).replace("# one", "# all items are counted")})
+    told = f"grep -q 'all items' {repo}/calc.py"
+    hollow = fix(1, 2, told, told, issue="A gives the wrong sum.", fix="Count all items.")
+    honest = fix(
+        1, 2, told, told, issue="A has no comment.", fix="Say in a comment that all items are counted."
+    )
+    words = [(await verified(repo, tmp_path, one))[0].judgement for one in (hollow, honest)]
+    assert [one.word for one in words] == [Word.INCONCLUSIVE, Word.PROVEN]
+    assert "only comments" in words[0].reasons[0]
+
+
 async def test_item_52_commands_of_others_are_tried_from_two_directories_and_write_nothing_here(
     repo: Path, tmp_path: Path
 ) -> None:

@@ -7,10 +7,11 @@ with the reason; one fix's trouble never reaches another.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from proctor.proof.canary import plant
 from proctor.proof.chance import CONFIRMATIONS, chance_in
@@ -44,6 +45,11 @@ __all__ = ["FixJudgement", "FixVerifier", "Guard"]
 
 _SAME = ("NO_CHANGE_NEEDED", "ALREADY_IMPLEMENTED")
 _SHORT = 3
+
+_ABOUT_TEXT: Final = re.compile(
+    r"\bdoc|comment|header|licen[cs]e|copyright|typo|spelling|wording|annotat|type.?hint|noqa|todo|fixme|readme|usage",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +257,15 @@ class FixVerifier:
             case.doubt(str(finding))
 
     def _without_effect(self, case: _Case) -> None:
-        """Nothing that a run could notice was changed, and yet tests tell before from after; a search for text may."""
-        if not any(leg.name == "after" and leg.reading.named for leg in case.legs):
+        """Nothing that a run could notice was changed, and yet the check tells before from after.
+
+        A search for text may do so where the fix asks for text: documentation, comments, type hints.
+        """
+        named = any(leg.name == "after" and leg.reading.named for leg in case.legs)
+        if not named and _ABOUT_TEXT.search(f"{case.fix.issue} {case.fix.fix}"):
             return
         proves = case.facts.change is Seen.PASSED and case.facts.base in {Seen.FAILED, Seen.WEAK}
-        if proves and (idle := inert(self._change, names=True)):
+        if proves and (idle := inert(self._change, names=named)):
             case.doubt(str(without_effect(self._change, idle)))
 
     def _about(self, own: Isolated) -> list[HollowFinding]:
