@@ -29,7 +29,9 @@ from tests.engine.conftest import KEY
 from tests.faults.forking import spawn
 from tests.faults.victim import ExitAfter
 
-__all__ = ["PlanOrder", "front", "start"]
+__all__ = ["LOST", "PlanOrder", "front", "start"]
+
+LOST = 3
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ async def _execute(order: PlanOrder) -> None:
     writer = TraceWriter(database, key=KEY, redactor=Redactor(key=KEY), observer=ExitAfter(order.exit_after))
     plans = front(database, writer, order.root)
     lease = open_lease(database, order.root / "executors", kind="victim", ttl=1.0)
-    keeper = LeaseKeeper(lease, lambda: os._exit(3))
+    keeper = LeaseKeeper(lease, lambda: os._exit(LOST))
     await asyncio.to_thread(keeper.begin)
     desk = PlanDesk(plans, lease)
     async with asyncio.TaskGroup() as group:

@@ -18,7 +18,7 @@ from proctor.trace.redact import Redactor
 from proctor.trace.verify import verify
 from proctor.trace.writer import TraceWriter
 from tests.engine.conftest import KEY
-from tests.faults.plan_victim import PlanOrder, front, start
+from tests.faults.plan_victim import LOST, PlanOrder, front, start
 from tests.faults.victim import EXITED
 
 STEPS = 6
@@ -35,8 +35,9 @@ def _run(database: Database, root: Path, exit_after: Sequence[int | None], most:
         while plans.get(row.plan_id).stage not in PLAN.terminal:
             assert died <= most, "no progress"
             victim = start(PlanOrder(url, root, row.plan_id, exit_after[died % len(exit_after)]))
-            victim.join(60)
-            assert victim.exitcode in {0, EXITED}
+            victim.join(90)
+            # On a busy machine a lease of a second may be lost: another death, and the next one goes on.
+            assert victim.exitcode in {0, EXITED, LOST}
             died += victim.exitcode == EXITED
         _check(database, root, plans.get(row.plan_id).trace_id)
         assert plans.get(row.plan_id).stage is PlanState.COMPLETED

@@ -154,7 +154,7 @@ def test_browser_program_gets_the_link(settings: Settings, tmp_path: Path) -> No
 
 def test_supervisor_stays_while_somebody_is_there(settings: Settings) -> None:
     """An open page keeps it longer than it would stay idle; asked to leave, it leaves all the same."""
-    line = subprocess.Popen([*PROCTOR, "supervisor", "--idle", "4"])
+    line = subprocess.Popen([*PROCTOR, "supervisor", "--idle", "6"])
     try:
         deadline = time.monotonic() + 60
         while (there := read_address(settings.paths)) is None:
@@ -164,7 +164,7 @@ def test_supervisor_stays_while_somebody_is_there(settings: Settings) -> None:
         headers = {"Authorization": f"Bearer {load_token(settings.paths.token_file)}"}
         with httpx.stream("GET", f"{there.http}/api/events", headers=headers, timeout=60) as watching:
             assert next(watching.iter_lines()) == ": connected"
-            time.sleep(7)
+            time.sleep(8)
             assert line.poll() is None
             line.terminate()
             assert line.wait(60) == 0
