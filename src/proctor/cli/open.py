@@ -26,12 +26,18 @@ def open_(browser: bool, as_json: bool) -> None:
     The link signs one browser in: it works once and for two minutes.
     """
     from proctor.cli.approve import recognised
+    from proctor.cli.proving import Progress
     from proctor.config import load_settings
     from proctor.engine.client import open_doors
 
     settings = load_settings()
     recognised(settings)
-    http = open_doors(settings).http
+    progress = Progress()
+    progress("Starting the supervisor …")
+    try:
+        http = open_doors(settings).http
+    finally:
+        progress.done()
     link, seconds = one_time_link(settings, http)
     opened = browser and not as_json and show_in_browser(link, settings)
     if as_json:

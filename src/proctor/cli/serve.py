@@ -55,11 +55,16 @@ def serve(
 
     from proctor.app import open_app
     from proctor.cli.approve import recognised
+    from proctor.cli.proving import Progress
 
     # By name, as every command is found: the rooms of CLI and server do not know each other.
     server: Any = importlib.import_module("proctor.server.serving")
 
+    progress = Progress()
+    progress("Starting …")
+
     def ready(found: Any) -> None:
+        progress.done()
         if as_json:
             shown = {"http": found.http, "ws": found.ws, "token_file": str(found.token_file)}
             print_json(shown, line=True)
@@ -73,11 +78,12 @@ def serve(
             _show(app.settings, found.http)
 
     app = open_app()
-    if show:
-        recognised(app.settings)
     try:
+        if show:
+            recognised(app.settings)
         server.serve(app, server.Options(host, port, ws_port, auth == "token", names), ready)
     finally:
+        progress.done()
         app.close()
 
 

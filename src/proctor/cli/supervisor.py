@@ -34,10 +34,15 @@ def supervisor(ctx: click.Context, idle: float, wait: bool) -> None:
     You hardly need this: every command that needs the supervisor starts it.
     """
     if ctx.invoked_subcommand is None:
+        import sys
         import time
 
-        while not _run(idle) and wait:
+        if sys.stderr.isatty():
+            click.echo("Being the supervisor; Ctrl-C ends it, and what it runs goes on later.", err=True)
+        while not (ran := _run(idle)) and wait:
             time.sleep(WAIT_SECONDS)
+        if not ran:
+            click.echo("One runs already: `proctor supervisor status`.", err=True)
 
 
 def _run(idle: float) -> bool:
