@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_core import from_json
 
 from proctor.agents.model_chats import Watch
 from proctor.agents.model_rows import ChatBusyError, ChatWaitsError
@@ -77,6 +78,23 @@ async def test_every_protocol_calls_tools_in_parallel_and_mends_its_arguments(
     assert (micro == 0) is (agent == "ARCHITECT")
     assert house.open_leases() == 0
     assert verify(house.app.database, house.app.key).ok
+
+
+@pytest.mark.parametrize("same", ["call_0", ""])
+async def test_calls_that_a_server_gives_one_id_are_calls_of_their_own(house: World, same: str) -> None:
+    """Servers that speak OpenAI's protocol may name every call alike: each is carried out, none gets another's result."""
+    acts = (
+        ("execute_command", {"command": "wc -l < a.txt"}),
+        ("write_file", {"path": "a.txt", "content": "1\n2\n3\n"}),
+        ("execute_command", {"command": "wc -l < a.txt"}),
+    )
+    steps = [{"call": {"name": name, "args": args, "id": same}} for name, args in acts]
+    chat = house.open("CHAT")
+    end = await house.chats.say(chat, script(*steps, {"text": "done"}))
+    assert (end.outcome, end.text) == (TurnOutcome.ANSWERED, "done")
+    told = [row for row in house.chats.messages(chat) if row["role"] == "tool"]
+    assert [row["details"]["code"] for row in told] == ["", "", ""]
+    assert "3" in from_json(told[-1]["text"])["stdout"]
 
 
 @pytest.mark.slow

@@ -163,7 +163,7 @@ class ModelAgent:
     ) -> ModelResponse:
         past.fit(history)
         response, used = await self._patiently(history, hands.functions(), number)
-        response = past.tidy(response)
+        response = past.tidy(past.apart(response, history))
         self.used = self.used + used
         history.append(response)
         await keep(Keep(history, response=response, used=used))

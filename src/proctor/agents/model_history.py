@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic_core import to_json
 
 from proctor.agents.model_hands import Done, Wanted
+from proctor.protocol.ids import new_id
 from proctor.trace.rows import Redacts
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HISTORY_CAP",
+    "apart",
     "close_open",
     "dump",
     "fit",
@@ -105,6 +107,26 @@ def turn_requests(history: Sequence[ModelMessage]) -> int:
         else:
             count += 1
     return count
+
+
+def apart(response: ModelResponse, history: Sequence[ModelMessage]) -> ModelResponse:
+    """Give a call another id when one before it has the same: some servers number the calls of each answer anew."""
+    from pydantic_ai.messages import ModelResponse, ToolCallPart
+
+    taken = {
+        part.tool_call_id
+        for message in history
+        if isinstance(message, ModelResponse)
+        for part in message.parts
+        if isinstance(part, ToolCallPart)
+    }
+    parts = list(response.parts)
+    for place, part in enumerate(parts):
+        if isinstance(part, ToolCallPart):
+            own = new_id("call") if part.tool_call_id in taken else part.tool_call_id
+            parts[place] = replace(part, tool_call_id=own)
+            taken.add(own)
+    return replace(response, parts=parts)
 
 
 def tidy(response: ModelResponse) -> ModelResponse:

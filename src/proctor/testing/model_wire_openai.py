@@ -196,7 +196,7 @@ def _chat_turn(body: Mapping[str, Any]) -> Turn:
 def _chat_calls(turn: Turn) -> list[Json]:
     return [
         {
-            "id": f"call_{number()}",
+            "id": str(call.get("id", f"call_{number()}")),  # some servers number each answer's calls anew
             "type": "function",
             "function": {"name": str(call["name"]), "arguments": arguments(call)},
         }
