@@ -51,17 +51,17 @@ def serve(
     Direct requests work in the directory it is started in. A supervisor in the background is asked to leave; what it runs
     goes on here.
     """
+    from proctor.cli.proving import Progress
+
+    progress = Progress()
+    progress("Starting …")
     import importlib
 
     from proctor.app import open_app
     from proctor.cli.approve import recognised
-    from proctor.cli.proving import Progress
 
     # By name, as every command is found: the rooms of CLI and server do not know each other.
     server: Any = importlib.import_module("proctor.server.serving")
-
-    progress = Progress()
-    progress("Starting …")
 
     def ready(found: Any) -> None:
         progress.done()
