@@ -223,3 +223,21 @@ def test_any_output_is_read(code: int, text: str, cut: int) -> None:
     assert (run.reason is Reason.NONE) == run.passed
     assert set(run.tests.values()) <= set(Outcome)
     assert json.dumps(run.evidence)
+
+
+@pytest.mark.parametrize(
+    "unit", ["\n", " \n", "\r\n", "a::", "x::y ", "a (b) (\n", "_ ", "=", "1 passed, ", "a/", "a"]
+)
+@pytest.mark.parametrize(
+    ("head", "tail"),
+    [
+        ("", ""),
+        ("x.py::test_a FAILED [100%]\n____ test_a ____\n", "\n1 failed in 0.1s"),
+        ("FAIL: test_a (m.T.test_a)\n----\n", "\nRan 1 test in 0.1s\n\nFAILED (failures=1)"),
+    ],
+)
+def test_no_output_takes_hours_to_read(unit: str, head: str, tail: str) -> None:
+    """A quarter of a megabyte of anything a command may print is read in moments; it took days before."""
+    run = read_results(1, head + unit * (250_000 // len(unit)) + tail)
+    assert not run.passed
+    assert run.reason is not Reason.NONE

@@ -129,7 +129,9 @@ class Legs:
             runs.append(await self.runner.run(tree, head, command, extra=self._extra(extra or {})))
             if runs[-1].stage == "setup":
                 break
-        reading = merge_readings([read_run(run, self.context) for run in runs])
+        reading = await asyncio.to_thread(
+            lambda: merge_readings([read_run(run, self.context) for run in runs])
+        )
         files = {file: data for run in runs for file, data in run.files.items()}
         return Leg(
             name=name,

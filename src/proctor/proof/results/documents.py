@@ -104,7 +104,7 @@ def _object(text: str, mark: str) -> dict[str, Any] | None:
     """The JSON object that holds a mark; it may stand among other lines."""
     decoder = json.JSONDecoder()
     at = text.find(mark)
-    for start in [found.start() for found in re.finditer(r"^\s*\{", text[: at + 1], re.MULTILINE)][-20:]:
+    for start in [found.start() for found in re.finditer(r"^[ \t]*\{", text[: at + 1], re.MULTILINE)][-20:]:
         try:
             value, _ = decoder.raw_decode(text[start:].lstrip())
         except (ValueError, RecursionError):

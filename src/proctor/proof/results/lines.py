@@ -178,7 +178,7 @@ def read_go_text(text: str, exit_code: int) -> Parsed:
     """Read the output of `go test`, verbose or not."""
     found = Parsed("go")
     words = {"PASS": Outcome.PASSED, "FAIL": Outcome.FAILED, "SKIP": Outcome.SKIPPED}
-    rows = list(re.finditer(r"^\s*--- (PASS|FAIL|SKIP): (\S+) \([\d.]+s\)$", text, re.MULTILINE))
+    rows = list(re.finditer(r"^[ \t]*--- (PASS|FAIL|SKIP): (\S+) \([\d.]+s\)$", text, re.MULTILINE))
     for place, row in enumerate(rows):
         end = rows[place + 1].start() if place + 1 < len(rows) else len(text)
         found.add(row[2], words[row[1]], text[row.end() : end][:2000] if row[1] == "FAIL" else "")

@@ -16,12 +16,13 @@ _WORDS: Final = {
     **dict.fromkeys(("skipped", "SKIPPED", "XFAIL", "xfailed"), Outcome.SKIPPED),
 }
 _LAST: Final = re.compile(
-    r"^=*\s*((?:\d+ (?:passed|failed|errors?|skipped|xfailed|xpassed|deselected|warnings?|rerun)(?:, )?)+) in [\d.]+s.*$"
-    r"|^=*\s*no tests (?:ran|collected).*$",
+    r"^=*[ \t]*((?:\d+ (?:passed|failed|errors?|skipped|xfailed|xpassed|deselected|warnings?|rerun)(?:, )?)+) in [\d.]+s.*$"
+    r"|^=*[ \t]*no tests (?:ran|collected).*$",
     re.MULTILINE,
 )
 _ROW: Final = re.compile(
-    r"^(\S.*?::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)(?: +\(.*?\))?(?: +\[ *\d+%\])?$", re.MULTILINE
+    r"^(\S.*) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)(?: +\([^)\n]{0,500}\))?(?: +\[ *\d{1,3}%\])?$",
+    re.MULTILINE,
 )
 _SHORT: Final = re.compile(r"^(PASSED|FAILED|ERROR|XFAIL|XPASS) (\S.*?)(?: - (.*))?$", re.MULTILINE)
 _SECTION: Final = re.compile(r"^_{3,} (.+?) _{3,}$", re.MULTILINE)
@@ -37,7 +38,8 @@ def read_pytest(text: str, exit_code: int) -> Parsed:
     """Read pytest's output, quiet or verbose; in quiet output only failures have names."""
     found = Parsed("pytest")
     for name, word in _ROW.findall(text):
-        found.add(name, _WORDS[word])
+        if "::" in name:
+            found.add(name, _WORDS[word])
     for word, name, message in _SHORT.findall(text):
         if "::" in name:
             found.add(name, _WORDS[word], f"E   {message}" if message and not message.endswith("...") else "")
@@ -72,20 +74,23 @@ def _sections(text: str, found: Parsed) -> None:
     """Give every failure its text: sections are titled by class and function."""
     pieces = _SECTION.split(text)
     titles = dict(zip(pieces[1::2], pieces[2::2], strict=True))
+    by_title: dict[str, list[str]] = {}
+    for name in found.tests:
+        for title in {name.partition("::")[2].replace("::", "."), name.rpartition("::")[2]}:
+            by_title.setdefault(title, []).append(name)
     for title, rest in titles.items():
         body = rest.partition("\n=====")[0]
         if title.startswith("ERROR collecting "):
             found.collecting[title.removeprefix("ERROR collecting ")] = body
             continue
         plain = re.sub(r"^ERROR at (?:setup|teardown) of ", "", title)
-        for name in found.tests:
-            if name.partition("::")[2].replace("::", ".") == plain or name.endswith("::" + plain):
-                found.texts[name] = f"{found.texts.get(name, '')}\n{body}".strip()
+        for name in by_title.get(plain, ()):
+            found.texts[name] = f"{found.texts.get(name, '')}\n{body}".strip()
 
 
 _RAN: Final = re.compile(r"^Ran (\d+) tests? in [\d.]+s", re.MULTILINE)
 _VERBOSE: Final = re.compile(
-    r"^\s*(\w+) \(([\w.]+)\)(?: \([^)]*\))?(?:\n[^\n]*?)??"
+    r"^[ \t]*(\w+) \(([\w.]+)\)(?: \([^)\n]{0,500}\))?(?:\n[^\n]*?)??"
     r" \.\.\. (ok|FAIL|ERROR|skipped|expected failure|unexpected success)",
     re.MULTILINE,
 )

@@ -14,6 +14,8 @@ from proctor.proof.results.model import Context, Reason
 
 __all__ = ["classify", "overall", "summary_of"]
 
+_MOST_TEXT: Final = 16_000
+_MOST_LINE: Final = 1_000
 _MISSING: Final = tuple(
     re.compile(pattern)
     for pattern in (
@@ -70,6 +72,7 @@ _RUNTIME: Final = ("node:", "/usr/lib", "site-packages", "importlib", "unittest/
 
 def classify(text: str, context: Context, *, setup: bool = False) -> tuple[Reason, str]:
     """Say why one test failed; `setup` for failures before the test itself, such as collecting or a fixture."""
+    text = _bounded(text)
     said = _errors(text)
     if _TIMEOUT.search(said):
         return Reason.TIMEOUT, summary_of(said)
@@ -112,6 +115,14 @@ def summary_of(text: str, limit: int = 300) -> str:
     ]
     best = telling[0] if telling else plain[-1] if plain else ""
     return best[:limit]
+
+
+def _bounded(text: str) -> str:
+    """Beginning and end, in lines of bearable length: some patterns look at each place of a line many times."""
+    if len(text) > _MOST_TEXT:
+        half = _MOST_TEXT // 2
+        text = f"{text[:half]}\n{text[-half:]}"
+    return "\n".join(line[:_MOST_LINE] for line in text.split("\n"))
 
 
 def _errors(text: str) -> str:
