@@ -11,6 +11,8 @@ import pytest
 
 from proctor.compat.house import House
 from proctor.compat.rest import RestTools
+from proctor.engine import client
+from tests.server.conftest import served
 
 
 class _Odd(BaseHTTPRequestHandler):
@@ -93,3 +95,16 @@ def test_nobody_at_the_address_is_said(house: House) -> None:
     """A closed port is a sentence."""
     found = RestTools(house.app, "http://127.0.0.1:9").call("verify_system_running", {})
     assert found["code"] == "unavailable"
+
+
+def test_server_that_was_found_is_told_the_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The background belongs to no directory and `proctor serve` perhaps to another one: the coordinator's counts."""
+    with served(tmp_path) as door:
+        door.front.leave_workspace()
+        monkeypatch.setattr(client, "ask", lambda *_: {"http": door.http})
+        (door.workspace / "a b.txt").write_text("here")
+        tools = RestTools(door.app, workspace=door.workspace)
+        assert tools.call("read_file", {"file_path": "a b.txt"})["content"] == "here"
+        assert tools.call("verify_system_running", {})["status"] == "running"
+        made = tools.call("create_user_request", {"request_text": "a thing"})
+        assert tools.call("analyze_request", {"request_id": made["id"]})["status"] == "planned"

@@ -71,7 +71,7 @@ class AgentCoordinator:
         self.task_seconds = task_seconds
         self.conn: ReadConnection | None = None
         self._queue = Queue(self.house, self.workspace)
-        self._rest = RestTools(self.house.app, base_url)
+        self._rest = RestTools(self.house.app, base_url, workspace=self.workspace)
         self._stopping = threading.Event()
 
     def _init_api_clients(self) -> dict[str, dict[str, Any]]:

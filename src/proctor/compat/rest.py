@@ -12,6 +12,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -37,11 +38,12 @@ _NOBODY: Final = {
 class RestTools:
     """The fourteen functions at one base address."""
 
-    def __init__(self, app: App, base_url: str | None = None) -> None:
+    def __init__(self, app: App, base_url: str | None = None, *, workspace: Path | None = None) -> None:
         if base_url is not None and urlsplit(base_url).scheme not in {"http", "https"}:
             raise ValueError("base_url must begin with http:// or https://")
         self._app = app
         self._base = base_url
+        self._workspace = workspace
         # By name, as commands find the server: the rooms do not know each other.
         routes = importlib.import_module("proctor.server.solace").ROUTES
         self._rows: dict[str, Any] = {row.tool: row for row in routes if row.seed}
@@ -76,7 +78,13 @@ class RestTools:
             if one is None:
                 return {"error": f"{row.id_as} is required", "hint": "", "code": "invalid_input"}
             path = path.replace("{id}", quote(str(one), safe=""))
-        return self._ask(row, base + path, body)
+        return self._ask(row, base + path + self._where(), body)
+
+    def _where(self) -> str:
+        """Our own workspace for a server that was not named: it may belong to another one, or to none."""
+        if self._base is not None or self._workspace is None:
+            return ""
+        return f"?workspace={quote(str(self._workspace), safe='')}"
 
     def _ask(self, row: Any, url: str, body: Mapping[str, Any]) -> dict[str, Any]:
         data = None if row.method == "GET" else json.dumps(body).encode()
