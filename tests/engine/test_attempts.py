@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,13 +13,14 @@ import sqlalchemy as sa
 
 from proctor.agents.driver import AttemptEnd, AttemptRequest, Capabilities, Outcome
 from proctor.engine import patience
+from proctor.engine.dispatch import Desk, dispatch
 from proctor.engine.patience import patiently
 from proctor.engine.tasks import NewTask
 from proctor.protocol.errors import StoreUnavailableError
 from proctor.protocol.states import TaskState
 from proctor.store.tables import attempts, events
 from proctor.testing.instant import InstantDriver, InstantRun
-from tests.engine.conftest import House
+from tests.engine.conftest import FakeClock, House
 from tests.support.rows import rows_of
 
 
@@ -149,3 +151,15 @@ async def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = -1_000_000
     with pytest.raises(StoreUnavailableError):
         await patiently(act, seconds=0.05)
+
+
+async def test_what_was_handed_over_too_late_is_not_begun(house: House) -> None:
+    """A job may wait in the queue beyond its deadline; no agent is started for it then."""
+    clock = FakeClock()
+    task = house.tasks.add(NewTask("x", agent="instant", deadline=clock.now() + timedelta(hours=1)))
+    house.writer.transact(lambda c: dispatch(c, Desk({"instant": 1}), clock.now(), full=True))
+    clock.forward(hours=2)
+    assert await house.executor(clock=clock).attempts.run(task.task_id, 1) == "failed"
+    ended = house.tasks.get(task.task_id)
+    assert (ended.status, ended.retry_count) == (TaskState.FAILED, 0)
+    assert ended.error == "the deadline passed before it could run"

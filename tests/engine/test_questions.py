@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from proctor.agents.scripted import ScriptedDriver
 from proctor.engine.executor import Executor
 from proctor.engine.tasks import NewTask, Task
 from proctor.gate import approvals as gate_approvals
@@ -301,3 +304,33 @@ async def test_under_a_profile_that_never_asks_the_answer_is_no_at_once(house: H
     assert (questions(house), driver.done, len(driver.refused)) == ([], [], 3)
     assert driver.reasons[0] == "nobody is asked under the profile unattended"
     assert told(house) == ["denied by profile"] * 3
+
+
+async def test_an_agent_that_dies_while_it_asks_is_parked_and_gets_the_answer_when_it_resumes(
+    house: House,
+) -> None:
+    """Nobody is held for ten minutes for a dead agent, its answer is not used up by it, and nobody is asked twice."""
+    house.drivers["sim"] = ScriptedDriver()
+    steps = [{"ask": {"tool": "Bash", "input": {"command": "deploy"}}}, {"say": "deployed"}]
+    task = house.tasks.add(NewTask(f"SCRIPT:{json.dumps({'steps': steps})}", agent="sim"))
+    async with house.running() as executor:
+        await house.until(lambda: len(questions(house)) == 1)
+        (row,) = rows_of(house.database, sa.select(attempts.c.pid))
+        os.kill(row["pid"], signal.SIGKILL)
+        await house.until(lambda: house.tasks.get(task.task_id).status is TaskState.AWAITING_APPROVAL)
+        answer(house, executor, approved=True)
+        (ended,) = await house.ended(task.task_id)
+    assert (ended.status, ended.attempt) == (TaskState.COMPLETED, 2)
+    assert [one["status"] for one in questions(house)] == ["approved"]
+
+
+async def test_a_question_ends_with_its_task(house: House) -> None:
+    """Taken over, the agent went another way: the question that it left open is asked of nobody any more."""
+    driver, task = ask(house)
+    async with house.running():
+        await house.until(lambda: len(questions(house)) == 1)
+    driver.calls = ()
+    async with house.running():
+        (ended,) = await house.ended(task.task_id)
+    assert ended.status is TaskState.COMPLETED
+    assert [one["status"] for one in questions(house)] == ["void"]

@@ -106,6 +106,8 @@ class _Running:
     claim: Claim
     run: Run | None = None
     cancelled: bool = False
+    asks: bool = False
+    """Whether it waits for a person's answer."""
 
 
 class Attempts:
@@ -187,11 +189,17 @@ class Attempts:
         if running.run is not None:
             await running.run.cancel()
 
+    def look(self) -> None:
+        """Hold no question whose agent has died meanwhile: parked, its answer goes to the one that resumes."""
+        for task_id, one in self.running.items():
+            identity = one.run.identity if one.asks and one.run is not None else None
+            if identity is not None and not identity.alive():
+                self._questions.abandon(task_id)
+
     async def _run(self, claim: Claim) -> str:
         await self._clear_earlier(claim)
-        if claim.task.cancel_requested:
-            state = await self._claims.finish(claim, _cancelled(), Work())
-            return state.value
+        if (over := self._over_already(claim)) is not None:
+            return (await self._claims.finish(claim, over, Work())).value
         end, work = await self._work(claim)
         if end is None:
             return "parked"
@@ -254,6 +262,14 @@ class Attempts:
             end = replace(end, reason=f"the deadline passed while it ran ({end.reason})")
         return replace(end, simulated=end.simulated or agent.driver.capabilities.simulated)
 
+    def _over_already(self, claim: Claim) -> AttemptEnd | None:
+        """The end of an attempt that is not to begin: nobody wants it any more, or not this late."""
+        if claim.task.cancel_requested:
+            return AttemptEnd(Outcome.CANCELLED, "cancelled before it began")
+        if self._too_late(claim) and not claim.taken_over:
+            return AttemptEnd(Outcome.TIMED_OUT, "the deadline passed before it could run")
+        return None
+
     def _too_late(self, claim: Claim) -> bool:
         return claim.task.deadline is not None and claim.task.deadline <= self._clock.now()
 
@@ -284,7 +300,12 @@ class Attempts:
 
     async def _answer(self, claim: Claim, run: Run, event: AgentEvent) -> bool:
         """Take a permission request to a person; False: nobody answered in time, the agent was stopped."""
-        answer = await self._questions.ask(claim, event)
+        running = self.running[claim.task.task_id]
+        running.asks = True
+        try:
+            answer = await self._questions.ask(claim, event)
+        finally:
+            running.asks = False
         if answer is None:
             await run.interrupt()
             return False
@@ -331,10 +352,6 @@ def _alone(claim: Claim, request: AttemptRequest, end: AttemptEnd) -> Usage:
         return end.usage
     before = Usage(earlier["input_tokens"], earlier["output_tokens"], cost_usd=earlier["cost_usd"])
     return end.usage.since(before)
-
-
-def _cancelled() -> AttemptEnd:
-    return AttemptEnd(Outcome.CANCELLED, "cancelled before it began")
 
 
 class _EventLog:

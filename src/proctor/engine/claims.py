@@ -174,6 +174,8 @@ class Claims:
         now = self._clock.now()
         if end.outcome is Outcome.SUCCEEDED:
             state, values = TaskState.COMPLETED, rows.ending(now, _result(end, work))
+            if claim.taken_over or claim.attempt > 1:  # only who was interrupted can leave a question behind
+                void_questions(connection, claim.task.task_id, of_agent=True)
         else:
             state, values = self._not_done(connection, claim, end, work, now)
         self._close(connection, claim, state, end.outcome.value, end, work, values)
@@ -194,8 +196,7 @@ class Claims:
         if state is TaskState.RECOVERING:
             retry = task.retry_count + 1
             return state, {"error_log": reason, "retry_count": retry, "not_before": now + backoff(retry)}
-        if state is TaskState.CANCELLED:
-            void_questions(connection, task.task_id)
+        void_questions(connection, task.task_id, of_agent=state is not TaskState.CANCELLED)
         return state, rows.ending(now, _result(end, work), reason)
 
     def _close(

@@ -72,6 +72,7 @@ class Reconciler:
     async def look(self, *, full: bool) -> int:
         """One pass; the number of jobs handed over. A full one also mends what crashes left."""
         await self._cancel_requested()
+        self._attempts.look()
         await self._questions.look()
         # First what is plainly ready: a new task does not wait for the mending.
         handed = await self._hand_over(full=False)

@@ -194,9 +194,14 @@ def find_task(connection: sa.Connection, name: str, *, lock: bool = False) -> Ta
     raise NotFoundError(kind="task", name=name, cure=cure)
 
 
-def void_questions(connection: sa.Connection, task_id: str) -> None:
-    """Take back the questions of a task that ends without an answer, so that nobody is asked for nothing."""
+def void_questions(connection: sa.Connection, task_id: str, *, of_agent: bool = False) -> None:
+    """Take back the questions of a task that ends without an answer, so that nobody is asked for nothing.
+
+    `of_agent`: only those that its agent asked, not those of calls that the gate may still make.
+    """
     mine = sa.and_(approvals.c.task_id == task_id, approvals.c.status == "pending")
+    if of_agent:
+        mine = sa.and_(mine, approvals.c.call_id == "")
     connection.execute(approvals.update().where(mine).values(status="void"))
 
 
