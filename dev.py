@@ -53,7 +53,13 @@ def main() -> int:
         parser().error(f"unrecognized arguments: {' '.join(rest)}")
     if args.command == "lock":
         return lock()
-    setup()
+    try:
+        setup()
+    except subprocess.CalledProcessError as error:
+        sys.exit(
+            f"dev.py: setting up failed in `{Path(error.cmd[0]).name} …`; what it said is above. pip and uv must reach a"
+            " package index: PIP_INDEX_URL and UV_DEFAULT_INDEX name another one."
+        )
     commands = {
         "setup": ready,
         "demo": demo,
