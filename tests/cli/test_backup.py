@@ -48,6 +48,9 @@ def test_create_list_show_verify_and_prune(workspace: Path, home: Path, capsys: 
     assert {"a.txt", "odd\\xff"} <= {row["path"] for row in shown["files"]}
     assert read(capsys, "backup", "verify")["ok"] is True
     read(capsys, "backup", "create")
+    elsewhere = home / "elsewhere"
+    elsewhere.mkdir()
+    assert read(capsys, "backup", "prune", str(elsewhere), "--keep", "1")["removed"] == []
     assert read(capsys, "backup", "prune", "--keep", "1")["removed"] == [made["name"]]
 
 

@@ -131,8 +131,10 @@ def test_workspaces_do_not_push_each_other_out(tmp_path: Path, backups: Backups)
     for _ in range(3):
         for root in roots:
             backups.create(root)
+    backups.prune(keep=1, workspace=roots[0])
+    assert [len(backups.listing(root)) for root in roots] == [1, 3]
     backups.prune(keep=2)
-    assert [len(backups.listing(root)) for root in roots] == [2, 2]
+    assert [len(backups.listing(root)) for root in roots] == [1, 2]
 
 
 def test_a_flipped_byte_is_found_and_healed(workspace: Path, backups: Backups) -> None:

@@ -152,11 +152,13 @@ def verify(names: tuple[str, ...], as_json: bool) -> int:
 
 
 @backup.command()
-@click.option("--keep", type=click.IntRange(min=1), help="How many of each kind to keep per workspace.")
+@click.argument("workspace", type=click.Path(path_type=Path), required=False)
+@click.option("--keep", type=click.IntRange(min=1), help="How many of each kind to keep.")
+@click.option("--all", "every", is_flag=True, help="Keep only so many of every workspace.")
 @json_option
-def prune(keep: int | None, as_json: bool) -> None:
-    """Remove the oldest backups and free what nobody needs; one that an open run needs stays."""
-    done = open_backups().prune(keep=keep)
+def prune(workspace: Path | None, keep: int | None, every: bool, as_json: bool) -> None:
+    """Remove the oldest backups of WORKSPACE and free what nobody needs; one that an open run needs stays."""
+    done = open_backups().prune(keep=keep, workspace=None if every else this_workspace(workspace))
     if as_json:
         print_json(asdict(done))
     else:

@@ -151,11 +151,16 @@ class Backups(Catalog):
         return Verified(len(backups), len(digests), tuple(damaged))
 
     def prune(
-        self, *, keep: int | None = None, pinned: Collection[str] = (), wait_seconds: float = 60.0
-    ) -> Pruned:
-        """Keep the last `keep` of each kind and workspace and all pinned ones; free what nobody needs."""
+        self, *, keep: int | None = None, workspace: Path | None = None, pinned: Collection[str] = (),
+        wait_seconds: float = 60.0,
+    ) -> Pruned:  # fmt: skip
+        """Keep the last `keep` of each kind, in one workspace or in all, and all pinned ones; free what nobody needs.
+
+        Other workspaces than the one named keep as many as is set for all.
+        """
         with self.store.alone(wait_seconds):
-            removed, kept, leftovers = self._remove_expired(self._keep if keep is None else keep, pinned)
+            wanted = self._keep if keep is None else keep
+            removed, kept, leftovers = self._remove_expired(wanted, pinned, workspace)
             live = self.live_digests()
             freed = gc.collect(self.store, live)
             self._count_expired(reset=True)
@@ -208,18 +213,19 @@ class Backups(Catalog):
         return before + more
 
     def _remove_expired(
-        self, keep: int, pinned: Collection[str]
+        self, keep: int, pinned: Collection[str], only: Path | None = None
     ) -> tuple[tuple[str, ...], tuple[str, ...], int]:
         """Remove what is too old. The lock is held alone, so a directory without manifest is a leftover."""
         needed = self._needed() | set(pinned)
         every = self.listing()
+        own = None if only is None else {backup.name for backup in self.listing(only)}
         removed: list[str] = []
         kept: list[str] = []
         seen: dict[tuple[Path, str], int] = {}
         for backup in every:
             place = (backup.workspace, backup.kind)
             seen[place] = seen.get(place, 0) + 1
-            if seen[place] <= keep:
+            if seen[place] <= (keep if own is None or backup.name in own else self._keep):
                 continue
             if backup.pinned or backup.id in needed or backup.name in needed:
                 kept.append(backup.name)
