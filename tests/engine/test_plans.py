@@ -173,6 +173,7 @@ async def test_plan_parks_without_an_approver_and_goes_on_when_answered(world: P
     assert (parked.success, parked.approvals_required, parked.approvals_received) == (False, 1, 0)
     assert world.ran.names == ["look"]
     assert failure(parked)["kind"] == "parked"
+    assert "Answer" in (parked.partial_results.hint if parked.partial_results else "")
     assert parked.approval_id is not None
     world.answer(parked.approval_id)
     done = await world.again(plan)

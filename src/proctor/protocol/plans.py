@@ -228,6 +228,8 @@ class PartialResult:
     @property
     def hint(self) -> str:
         """What a person can do, in a sentence."""
+        if self.failure_mode is FailureMode.USER_PERMISSION and not self.failed_steps:
+            return "Answer the open question; the plan then goes on."
         return {
             "retry_failed": "Resume the plan: what failed is tried again, what completed is not.",
             "skip_failed": "Go on with what completed; the failed steps can be left out.",
