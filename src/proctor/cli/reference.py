@@ -43,7 +43,8 @@ def render_commands() -> str:
         "# Commands",
         "",
         _NOTE,
-        "Every reading command takes `--json`. `--debug` shows the traceback of a failure.",
+        "Every reading command takes `--json`; failures are a sentence on standard error and an [exit code](exit-codes.md).",
+        "`--debug` shows the traceback of one. Text fits the terminal, and is whole in a pipe; `NO_COLOR` is honoured.",
         "",
     ]
     for group in GROUPS:
