@@ -222,3 +222,15 @@ def test_a_failed_undo_puts_commits_and_files_back(workspace: Path, backups: Bac
     assert git(workspace, "rev-parse", "HEAD") == head
     assert git(workspace, "status", "--porcelain") == ""
     assert (workspace / "f").read_text() == "agent"
+
+
+def test_a_copy_elsewhere_says_nothing_of_a_history_that_moved(
+    workspace: Path, backups: Backups, tmp_path: Path
+) -> None:
+    """An empty directory has no commits that could be lost, and gets those of the backup."""
+    backup = backups.create(workspace)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    done = restore(backups, backup, permit=leave(), target=copy, allowed_roots=[tmp_path])
+    assert done.moved is None
+    assert git(copy, "rev-parse", "HEAD") == git(workspace, "rev-parse", "HEAD")

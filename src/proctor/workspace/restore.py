@@ -108,7 +108,10 @@ class _Run:
         wanted = self.backups.manifest(self.backup)
         file = self.backups.journal(self.place)
         earlier = file.read()
-        moved = moved_since(self.backup.stood, self.place) if earlier is None else None
+        own = (
+            self.place == self.backup.workspace
+        )  # an empty directory elsewhere has no history that could move
+        moved = moved_since(self.backup.stood, self.place) if own and earlier is None else None
         about_git = self._about_git(moved, earlier)
         index = BlobIndex(self.backups.store)
         safety, now = self._safety(wanted, earlier, index)
