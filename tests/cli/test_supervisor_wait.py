@@ -53,3 +53,16 @@ def test_service_waits_for_its_turn_and_takes_it(started: list[subprocess.Popen[
     assert client.stop(load_settings().paths)
     assert first.wait(30) == 0
     _until_pid(second.pid)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("successor", "code"), [("99.0", 1), (None, 0)])
+def test_service_that_makes_room_for_another_version_begins_again(
+    started: list[subprocess.Popen[bytes]], successor: str | None, code: int
+) -> None:
+    """Managers start again only what failed: asked to leave for an upgrade it says so, asked by a person it stays away."""
+    service = subprocess.Popen([*COMMAND, "--idle", "0", "--wait"])
+    started.append(service)
+    _until_pid(service.pid)
+    assert client.stop(load_settings().paths, successor=successor)
+    assert service.wait(30) == code

@@ -87,3 +87,13 @@ def test_one_that_cannot_start_says_why(home: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PROCTOR_DATABASE_URL", f"sqlite:////proc/nowhere/{tmp_path.name}.db")
     with pytest.raises(SupervisorUnavailableError, match="nowhere"):
         client.ensure(load_settings())
+
+
+def test_a_socket_that_may_not_be_used_is_told_with_the_log(settings: Settings) -> None:
+    """Whatever the system refuses is one sentence, not a defect."""
+    settings.paths.socket.parent.mkdir(parents=True, exist_ok=True)
+    loop = settings.paths.socket
+    loop.symlink_to(loop)
+    with pytest.raises(SupervisorUnavailableError, match="orchestrator"):
+        client.ask(settings.paths, {"op": "hello"})
+    loop.unlink()

@@ -11,6 +11,7 @@ from proctor.cli.output import json_option, print_json
 
 if TYPE_CHECKING:
     from proctor.app import App
+    from proctor.engine.supervisor import Supervisor
     from proctor.protocol.ports import Doors
 
 __all__ = ["supervisor"]
@@ -39,14 +40,17 @@ def supervisor(ctx: click.Context, idle: float, wait: bool) -> None:
 
         if sys.stderr.isatty():
             click.echo("Being the supervisor; Ctrl-C ends it, and what it runs goes on later.", err=True)
-        while not (ran := _run(idle)) and wait:
+        while (ran := _run(idle)) is None and wait:
             time.sleep(WAIT_SECONDS)
-        if not ran:
+        if ran is None:
             click.echo("One runs already: `proctor supervisor status`.", err=True)
+        elif ran.replaced and wait:
+            click.echo("Another version takes over; the service begins again with it.", err=True)
+            ctx.exit(1)  # a service that ends well is not started again
 
 
-def _run(idle: float) -> bool:
-    """Be the supervisor until the end; False when there is another one."""
+def _run(idle: float) -> Supervisor | None:
+    """Be the supervisor until the end; None when there is another one."""
     import asyncio
     import os
     from pathlib import Path
@@ -62,7 +66,7 @@ def _run(idle: float) -> bool:
     paths = app.settings.paths
     with only_one(paths.state_dir / "supervisor.lock") as first:
         if not first:
-            return False
+            return None
         log_to(paths.log_file, app.settings.log_level)
         logger.info("supervisor {} of Proctor {} begins", os.getpid(), __version__)
         try:
@@ -77,7 +81,7 @@ def _run(idle: float) -> bool:
         finally:
             app.close()
         logger.info("supervisor {} ends", os.getpid())
-    return True
+    return run
 
 
 def _doors(app: App) -> Doors:

@@ -26,7 +26,8 @@ __all__ = ["Hello", "ask", "ensure", "greet", "open_doors", "stop", "wake"]
 
 ANSWER_SECONDS = 5.0
 START_SECONDS = 30.0
-LEAVE_SECONDS = 20.0
+# Longer than all graces of an ordered end together: agents, desks, doors that are just being opened, DBOS.
+LEAVE_SECONDS = 60.0
 AGAIN_SECONDS = 2.0
 MAX_TRIES = 5
 MAX_ANSWER = 1_000_000
@@ -59,7 +60,7 @@ def ask(paths: Paths, request: dict[str, Any], *, seconds: float = ANSWER_SECOND
             answer: dict[str, Any] = json.loads(_read_line(line))
         except (FileNotFoundError, ConnectionError):
             return None
-        except (TimeoutError, ValueError) as error:
+        except (OSError, ValueError) as error:  # also no right to the socket, or one whose queue is full
             raise SupervisorUnavailableError(
                 reason=f"no sensible answer ({error})", log=paths.log_file
             ) from error
@@ -103,12 +104,12 @@ def wake(paths: Paths) -> bool:
     return answer is not None and bool(answer.get("ok"))
 
 
-def stop(paths: Paths) -> bool:
-    """Ask it to leave and wait until it has; False when there was none."""
+def stop(paths: Paths, *, successor: str | None = None) -> bool:
+    """Ask it to leave and wait until it has; False when there was none. `successor`: for another version of it."""
     hello = greet(paths)
     if hello is None:
         return False
-    ask(paths, {"op": "stop"})
+    ask(paths, {"op": "stop", "for": successor})
     _wait_until_gone(paths, hello)
     return True
 
@@ -136,7 +137,7 @@ def ensure(settings: Settings) -> Hello:
             _wait_until_gone(paths, hello)
             hello = None
         elif hello is not None and hello.version != __version__:
-            stop(paths)
+            stop(paths, successor=__version__)
             hello = None
         if hello is None:
             hello = _start(settings)

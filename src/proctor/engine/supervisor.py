@@ -65,6 +65,8 @@ class Supervisor:
         self._idle = idle_s
         self._executor: Executor | None = None
         self._stopping = False
+        self.replaced = False
+        """Whether it was asked to leave for another version: a service begins again, with what is installed now."""
         self._lived = False
         self._started = datetime.now(UTC)
         self._used = time.monotonic()
@@ -200,6 +202,7 @@ class Supervisor:
             self.wake()
             return {"ok": not self._stopping}
         if op == "stop":
+            self.replaced = request.get("for") not in {None, __version__}
             self.stop()
             return {"ok": True}
         if op == "hello":
