@@ -16,6 +16,7 @@ import pytest
 
 from proctor.app import open_app
 from proctor.engine.tasks import NewTask
+from tests.support.supervisors import stop_supervisor, supervisor_runs, until_task
 
 SETTINGS = '[agents.sim]\ndriver = "scripted"\nmax_parallel = 2\n'
 
@@ -30,9 +31,7 @@ def repo(home: Path, tmp_path: Path) -> Iterator[Path]:
     for words in (["init", "-q", "-b", "main"], ["add", "-A"], [*name, "commit", "-qm", "Begin"]):
         subprocess.run(["git", *words], cwd=place, check=True, timeout=60)
     yield place
-    subprocess.run(
-        [sys.executable, "-m", "proctor", "supervisor", "stop"], cwd=place, check=False, timeout=60
-    )
+    stop_supervisor()
 
 
 def _run(repo: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -59,7 +58,7 @@ def test_a_task_goes_on_when_the_command_has_ended(repo: Path) -> None:
     """Add, wait, show: completed on a branch of its own, marked simulated; the user's checkout is as it was."""
     (repo / "mine.txt").write_text("not committed")
     task = _json(repo, "tasks", "add", "make something", "--agent", "sim", "--priority", "9")
-    _until(lambda: _json(repo, "tasks", "show", task["task_id"])["status"] == "completed")
+    until_task(task["task_id"], "completed")
     shown = _run(repo, "tasks", "show", task["task_id"][:18]).stdout
     assert "simulated: yes" in shown
     assert f"proctor/{task['task_id']}" in shown
@@ -94,7 +93,7 @@ def test_leaving_a_watched_task_does_not_stop_it(repo: Path) -> None:
     held = f"for n in $(seq 1200); do test -e {go} && break; sleep 0.1; done"
     words = f"Go\nSCRIPT:{json.dumps({'steps': [{'run': held}]})}"
     task = _json(repo, "tasks", "add", words, "--agent", "sim")["task_id"]
-    _until(lambda: _json(repo, "tasks", "show", task)["status"] == "in_progress")
+    until_task(task, "in_progress")
     watching = subprocess.Popen(
         [sys.executable, "-m", "proctor", "tasks", "watch", task],
         cwd=repo,
@@ -109,7 +108,7 @@ def test_leaving_a_watched_task_does_not_stop_it(repo: Path) -> None:
     assert watching.returncode == 130
     assert f"proctor tasks watch {task}" in said
     go.touch()
-    _until(lambda: _json(repo, "tasks", "show", task)["status"] == "completed")
+    until_task(task, "completed")
 
 
 @pytest.mark.slow
@@ -117,13 +116,13 @@ def test_a_running_task_can_be_cancelled_and_tried_again(repo: Path) -> None:
     """Cancel stops what runs with its tree; retry is a new attempt that counts from the first."""
     hang = 'Wait\nSCRIPT:{"steps":[{"run":"test -e go || sleep 300"}]}'
     task = _json(repo, "tasks", "add", hang, "--agent", "sim")["task_id"]
-    _until(lambda: _json(repo, "tasks", "show", task)["status"] == "in_progress")
+    until_task(task, "in_progress")
     _json(repo, "tasks", "cancel", task)
-    _until(lambda: _json(repo, "tasks", "show", task)["status"] == "cancelled")
+    until_task(task, "cancelled")
     assert _json(repo, "tasks", "retry", task)["status"] == "pending"
     _until(lambda: _json(repo, "tasks", "show", task)["attempt"] == 2)
     _json(repo, "tasks", "cancel", task)
-    _until(lambda: _json(repo, "tasks", "show", task)["status"] == "cancelled")
+    until_task(task, "cancelled")
     outcomes = [row["outcome"] for row in _json(repo, "tasks", "show", task)["attempts"]]
     assert outcomes == ["cancelled", "cancelled"]
 
@@ -134,6 +133,8 @@ def test_a_running_task_can_be_cancelled_and_tried_again(repo: Path) -> None:
         (["add", "x", "--agent", "nobody"], 4, "Known agents"),
         (["add", "x", "--priority", "11"], 2, "11"),
         (["add", "x", "--context", "[1]"], 2, "JSON object"),
+        (["add", "x", "--context", '{"a": NaN}'], 2, "JSON"),
+        (["add", "x", "--type", "t" * 51], 2, "50"),
         (["add", "x", "--deadline", "tomorrow"], 2, "deadline"),
         (["add", "x", "--after", "task_none"], 4, "task_none"),
         (["add", "   "], 2, "description"),
@@ -149,7 +150,7 @@ def test_wrong_words_say_the_cure_and_start_nothing(
     done = _run(repo, "tasks", *words)
     assert done.returncode == code, done.stderr
     assert says in done.stderr
-    assert _json(repo, "supervisor", "status") == {"running": False}
+    assert not supervisor_runs()
 
 
 def test_a_worker_refuses_sqlite_with_the_cure(repo: Path) -> None:

@@ -14,6 +14,7 @@ from proctor.agents.driver import AttemptEnd, AttemptRequest, Outcome
 from proctor.engine.foreign import Reading, defect_of
 from proctor.engine.reconciler import Reconciler
 from proctor.engine.tasks import NewTask, Task
+from proctor.protocol.errors import UsageError
 from proctor.protocol.states import TaskState
 from proctor.store.tables import task_queue
 from proctor.testing.instant import InstantDriver, InstantRun
@@ -161,3 +162,21 @@ def test_a_row_of_ours_has_no_defect(house: House) -> None:
         row = connection.execute(sa.select(task_queue)).mappings().one()
     assert defect_of(row) is None
     assert Task.of(row) == house.tasks.get(task.task_id)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"description": "a\0b"},
+        {"task_type": "t" * 51},
+        {"task_type": ""},
+        {"context": {"a": float("nan")}},
+        {"context": {"a": object()}},
+        {"context": {"a": "x" * 1_000_001}},
+    ],
+    ids=["zero", "long type", "no type", "not a number", "no JSON", "huge"],
+)
+def test_what_one_database_would_not_keep_is_refused_at_the_front_door(wrong: dict[str, Any]) -> None:
+    """The same task is refused on both, as the caller's mistake and with a sentence."""
+    with pytest.raises(UsageError):
+        NewTask(**{"description": "x", **wrong}).check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 MAX_DESCRIPTION = 100_000
+MAX_TYPE = 50
+MAX_CONTEXT = 1_000_000
 MAX_LIST = 1_000
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 OPEN = tuple(state.value for state in TaskState if state not in TASK.terminal)
@@ -63,12 +66,28 @@ class NewTask:
             raise UsageError(
                 message=f"The description is longer than {MAX_DESCRIPTION:,} characters; put it in a file."
             )
+        if "\0" in self.description + self.task_type:
+            raise UsageError(message="A task's texts cannot hold a zero character.")
+        if not 1 <= len(self.task_type) <= MAX_TYPE:
+            raise UsageError(message=f"The kind of work must have 1 to {MAX_TYPE} characters.")
+        self._check_context()
         if not 1 <= self.priority <= 10:
             raise UsageError(message=f"Priority {self.priority} is not between 1 (low) and 10 (critical).")
         if not 0 <= self.max_retries <= 100:
             raise UsageError(message=f"{self.max_retries} retries are not between 0 and 100.")
         if self.deadline is not None and self.deadline.tzinfo is None:
             raise UsageError(message="A deadline needs a time zone, for example 2027-01-31T12:00:00+00:00.")
+
+    def _check_context(self) -> None:
+        """It must be JSON that both databases keep."""
+        try:
+            size = len(json.dumps(dict(self.context), allow_nan=False))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(message=f"The context cannot be kept as JSON: {error}.") from error
+        if size > MAX_CONTEXT:
+            raise UsageError(
+                message=f"The context is longer than {MAX_CONTEXT:,} characters; put it in a file."
+            )
 
 
 @dataclass(frozen=True, slots=True)
