@@ -135,6 +135,27 @@ def test_a_place_that_cannot_be_used_is_named_with_its_cure(
     assert "defect" not in said
 
 
+@pytest.mark.parametrize("words", ["status", "status --json", "tools list", "doctor"])
+def test_an_output_that_was_closed_is_no_defect(words: str, home: Path) -> None:
+    """`proctor … >&-` does what it does and says nothing."""
+    line = f"{sys.executable} -m proctor {words} >&-"
+    done = subprocess.run(["bash", "-c", line], cwd=home, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", ["status", "status --json", "tools list"])
+def test_an_output_that_is_full_is_told_once(words: str, home: Path) -> None:
+    """One sentence with the cure and exit code 6, and no complaint of the interpreter behind it."""
+    if not Path("/dev/full").exists():
+        assert sys.platform != "linux", "Linux has /dev/full"
+        return
+    line = f"{sys.executable} -m proctor {words} >/dev/full"
+    done = subprocess.run(["bash", "-c", line], cwd=home, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 6
+    assert "No space left" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("number", "cure"), [(errno.ENOSPC, "gc"), (errno.EROFS, "doctor"), (errno.EMFILE, "ulimit")]
 )

@@ -240,7 +240,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        return _report(error)
+        code = _report(error)
+        _give_up_on_output()
+        return code
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
@@ -261,10 +263,18 @@ def _run(words: list[str]) -> int:
         error.show()
         return error.exit_code
     except BrokenPipeError:
-        # The reader (head, less) went away: not a failure; keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_on_output()  # the reader (head, less) went away: not a failure
         return 0
     return answer if isinstance(answer, int) else 0
+
+
+def _give_up_on_output() -> None:
+    """Keep the interpreter from complaining at exit about what could not be written."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report(error: Exception) -> int:
@@ -285,7 +295,9 @@ def _sentence(text: str) -> str:
     from proctor.cli.output import fold
 
     return (
-        "\n".join(line for part in text.splitlines() for line in fold(part)) if sys.stderr.isatty() else text
+        "\n".join(line for part in text.splitlines() for line in fold(part))
+        if sys.stderr is not None and sys.stderr.isatty()
+        else text
     )
 
 
@@ -296,7 +308,7 @@ def _refused_by_the_system(error: OSError) -> Exception:
     cure = next((cure for numbers, cure in _CURES if error.errno in numbers), None)
     if cure is None:
         return error
-    what = error.filename2 or error.filename or "The place"
+    what = error.filename2 or error.filename or "The output"
     return UnavailableError(what=what, reason=error.strerror, cure=cure)
 
 

@@ -37,8 +37,7 @@ def as_json_value(value: object) -> Any:
 def print_json(value: object, *, line: bool = False) -> None:
     """Print JSON: indented for people, one line for streams and last lines."""
     text = json.dumps(value, default=as_json_value, ensure_ascii=False, indent=None if line else 2)
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    click.echo(text)
 
 
 def paint(text: str, **style: Any) -> str:
@@ -52,7 +51,8 @@ def paint(text: str, **style: Any) -> str:
 
 def columns() -> int | None:
     """How wide the terminal is; None where there is none, so that a pipe gets whole lines."""
-    return max(40, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
+    there = sys.stdout is not None and sys.stdout.isatty()  # None: the caller closed it
+    return max(40, shutil.get_terminal_size().columns) if there else None
 
 
 def fold(text: str, indent: int = 0, hang: int = 0) -> list[str]:

@@ -335,7 +335,9 @@ class Prover:
             return Word.CHECKED, ["the documents' own check passes"]
         if not found.anything:
             return Word.NOT_APPLICABLE, ["documents and settings alone; nothing in them can be checked"]
-        return Word.CHECKED, [f"{found.links} links lead somewhere, {found.files} files can be read"]
+        links = "1 link leads" if found.links == 1 else f"{found.links} links lead"
+        files = "1 file" if found.files == 1 else f"{found.files} files"
+        return Word.CHECKED, [f"{links} somewhere, {files} can be read"]
 
     async def _shown(self, state: _State) -> tuple[Word, list[str]]:
         if not self._proof.pictures:
