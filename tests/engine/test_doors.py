@@ -125,6 +125,18 @@ def test_address_is_good_as_long_as_its_process(paths: Paths) -> None:
     assert last_port(paths) == 4321
 
 
+def test_port_that_a_person_chose_is_not_kept_after_them(paths: Paths) -> None:
+    """The background goes back to its own: where `proctor serve` was, the user's next program may want to listen."""
+    write_address(paths, "http://127.0.0.1:8080", "ws://127.0.0.1:8765", chosen=True)
+    forget_address(paths)
+    assert last_port(paths) == 0
+    write_address(paths, "http://127.0.0.1:4321")
+    write_address(paths, "http://127.0.0.1:8080", "ws://127.0.0.1:8765", chosen=True)
+    assert last_port(paths) == 4321
+    forget_address(paths)
+    assert last_port(paths) == 4321
+
+
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "null", '{"http": 5}', '{"port": "x"}', '{"http": "http://a:b"}']
 )

@@ -35,16 +35,15 @@ class Address:
     """The start of the process, as the kernel tells it: a later one with the same pid is another."""
 
 
-def write_address(paths: Paths, http: str, ws: str = "") -> None:
-    """Say where this process listens."""
-    pid = os.getpid()
-    _put(paths.address_file, asdict(Address(http, ws, pid, _began(pid))))
+def write_address(paths: Paths, http: str, ws: str = "", *, chosen: bool = False) -> None:
+    """Say where this process listens; a port that a person has chosen is free again when it ends."""
+    pid, port = os.getpid(), last_port(paths) if chosen else _port(http)
+    _put(paths.address_file, {**asdict(Address(http, ws, pid, _began(pid))), "port": port})
 
 
 def forget_address(paths: Paths) -> None:
     """Say that this process listens no more; the port is remembered, so that open pages find the next server."""
-    port = last_port(paths)
-    _put(paths.address_file, {"http": "", "port": port})
+    _put(paths.address_file, {"http": "", "port": last_port(paths)})
 
 
 def read_address(paths: Paths) -> Address | None:
@@ -58,13 +57,16 @@ def read_address(paths: Paths) -> Address | None:
 
 
 def last_port(paths: Paths) -> int:
-    """The port that was listened at last; 0 when there was none."""
-    told = _get(paths.address_file)
+    """The port that the background listened at last; 0 when there was none."""
     try:
-        port = int(told.get("port") or urlsplit(str(told.get("http", ""))).port or 0)
+        port = int(_get(paths.address_file).get("port", 0))
     except (TypeError, ValueError):
         return 0
     return port if 0 < port < 65536 else 0
+
+
+def _port(http: str) -> int:
+    return urlsplit(http).port or 0
 
 
 def _began(pid: int) -> int:

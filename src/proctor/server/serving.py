@@ -12,6 +12,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -207,7 +208,8 @@ class HttpDoors:
             if any(one.should_exit for one in self._servers):
                 return
             await asyncio.sleep(0.01)
-        await asyncio.to_thread(write_address, self._paths, self._addresses.http, self._addresses.ws)
+        http, ws = self._addresses.http, self._addresses.ws
+        await asyncio.to_thread(partial(write_address, self._paths, http, ws, chosen=bool(ws)))
         logger.info("HTTP at {}", self._addresses.http)
         if self._ready is not None:
             self._ready(self._addresses)
