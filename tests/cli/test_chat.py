@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from proctor.testing.model_server import ModelServer
+from tests.support.supervisors import stop_supervisor
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 SETTINGS = """
@@ -43,7 +44,7 @@ def project(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-simulated-0001")
     (place / "proctor.toml").write_text(SETTINGS.format(url=models.url))
     yield place
-    _run(place, "supervisor", "stop")
+    stop_supervisor()
 
 
 def _run(place: Path, *words: str, given: str | None = None) -> subprocess.CompletedProcess[str]:

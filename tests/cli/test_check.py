@@ -14,6 +14,7 @@ import pytest
 
 from tests.layers.tree import ROOT
 from tests.proof.repos import PATH, commit, git, new_repo, write
+from tests.support.supervisors import stop_supervisor
 
 UNITTEST = f"{sys.executable} -m unittest discover -v -s tests -t ."
 OLD, NEW = "def double(n):\n    return abs(n) * 2\n", "def double(n):\n    return n * 2\n"
@@ -158,7 +159,7 @@ def _write_file(repo: Path, name: str, fixes: list[dict[str, Any]], box: str = "
 def supervised(repo: Path) -> Iterator[Path]:
     """The repository; its supervisor is stopped afterwards."""
     yield repo
-    subprocess.run([sys.executable, "-m", "proctor", "supervisor", "stop"], cwd=repo, check=False, timeout=60)
+    stop_supervisor()
 
 
 @pytest.mark.slow

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from proctor.cli.main import main
-from proctor.config import load_settings
-from proctor.engine import client
+from tests.support.supervisors import stop_supervisor, until_task
 
 SETTINGS = '[agents.robin]\ndriver = "scripted"\n'
 
@@ -33,7 +32,7 @@ def repository(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         subprocess.run(["git", *words], cwd=place, check=True, timeout=60)
     monkeypatch.chdir(place)
     yield place
-    client.stop(load_settings().paths)
+    stop_supervisor()
 
 
 def _proctor(*words: str) -> Any:
@@ -45,11 +44,8 @@ def _proctor(*words: str) -> Any:
 
 
 def _until_completed(task: str) -> Any:
-    deadline = time.monotonic() + 60
-    while (shown := _proctor("tasks", "show", task))["status"] != "completed":
-        assert time.monotonic() < deadline, shown
-        time.sleep(0.1)
-    return shown
+    until_task(task, "completed")
+    return _proctor("tasks", "show", task)
 
 
 def test_dry_run_on_nothing_makes_nothing(

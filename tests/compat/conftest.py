@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from proctor.compat.house import House
 from proctor.config import load_settings
+from tests.support.supervisors import stop_supervisor
 
 SETTINGS = "".join(
     f'[agents.{name}]\ndriver = "scripted"\n' for name in ("SOLACE", "FORGE", "ARCHITECT", "SENTINEL", "sim")
@@ -37,4 +37,4 @@ def users(project: Path) -> Iterator[House]:
     house = House(settings=load_settings(project))
     yield house
     house.close()
-    subprocess.run([sys.executable, "-m", "proctor", "supervisor", "stop"], check=False, timeout=60)
+    stop_supervisor()

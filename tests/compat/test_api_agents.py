@@ -13,8 +13,8 @@ import pytest
 from proctor.compat.agent_coordinator import AgentCoordinator
 from proctor.compat.house import House
 from proctor.config import environment, load_settings
-from proctor.engine import client
 from proctor.testing.model_server import ModelServer
+from tests.support.supervisors import stop_supervisor
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 KEYS = {"OPENAI_API_KEY": "sk-simulated-0001", "ANTHROPIC_API_KEY": "sk-simulated-0002"}
@@ -29,7 +29,7 @@ def coordinator(project: Path) -> Iterator[AgentCoordinator]:
         (project / "proctor.toml").write_text(text)
         house = House(settings=load_settings(project, {**environment(), **KEYS}))
         yield AgentCoordinator(house=house, workspace=project, task_seconds=90)
-        client.stop(house.app.settings.paths)
+        stop_supervisor()
         house.close()
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from proctor.testing.model_server import ModelServer
 from tests.agents.conftest import claude_program, codex_program, models  # noqa: F401 - fixtures
+from tests.support.supervisors import stop_supervisor, until_task
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(660)]
 
@@ -107,10 +108,10 @@ def test_a_task_becomes_a_commit_also_after_kill_9_of_supervisor_and_agent(
         os.kill(_proctor(repo, "supervisor", "status")["pid"], signal.SIGKILL)
         before = _proctor(repo, "tasks", "show", task)["attempts"][0]
         _proctor(repo, "tasks", "add", "wake the next supervisor", "--agent", agent)
-        _until(lambda: _proctor(repo, "tasks", "show", task)["status"] == "completed")
+        until_task(task, "completed", seconds=200)
         shown = _proctor(repo, "tasks", "show", task)
     finally:
-        subprocess.run([sys.executable, "-m", "proctor", "supervisor", "stop"], timeout=60, check=False)
+        stop_supervisor()
     assert [a["native_id"] for a in shown["attempts"]] == [before["native_id"]]
     assert [a["simulated"] for a in shown["attempts"]] == [False]
     files = subprocess.run(

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from tests.agents.conftest import (
     node_path,
 )
 from tests.support.rows import insert, rows_of
+from tests.support.supervisors import stop_supervisor, until_task
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]
 # The first step comes again until the agent has told of the server: a scripted model is faster than its start.
@@ -211,15 +211,10 @@ def test_an_agent_of_a_task_calls_with_the_token_its_attempt_was_given(
     words = ["tasks", "add", _prompt(WAIT[name], READ, WRITE), "--agent", name, "--json"]
     try:
         task = _proctor(repo, *words)["task_id"]
-        deadline = time.monotonic() + 120
-        while (shown := _proctor(repo, "tasks", "show", task, "--json"))["status"] not in {
-            "completed",
-            "failed",
-        }:
-            assert time.monotonic() < deadline, shown
-            time.sleep(0.5)
+        until_task(task, "completed", "failed", seconds=200)
+        shown = _proctor(repo, "tasks", "show", task, "--json")
     finally:
-        subprocess.run([sys.executable, "-m", "proctor", "supervisor", "stop"], timeout=60, check=False)
+        stop_supervisor()
     assert shown["status"] == "completed", shown
     rows = [row for row in _calls(home) if row["tool_name"] in {"read_file", "write_file"}]
     assert [(row["actor_name"], row["task_id"], row["attempt"], row["error"]) for row in rows] == [

@@ -17,6 +17,7 @@ import proctor
 from proctor.config import Settings, load_settings
 from proctor.engine import client
 from proctor.protocol.errors import SupervisorUnavailableError
+from tests.support.supervisors import stop_supervisor
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +28,7 @@ def settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
     monkeypatch.chdir(home)
     found = load_settings()
     yield found
-    client.stop(found.paths)
+    stop_supervisor()
 
 
 def test_two_starts_at_once_leave_one_supervisor(settings: Settings) -> None:

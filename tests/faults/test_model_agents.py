@@ -25,6 +25,7 @@ from proctor.testing.model_server import ModelServer
 from proctor.trace.verify import verify
 from tests.faults.conftest import until
 from tests.support.rows import rows_of
+from tests.support.supervisors import stop_supervisor
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 SETTINGS = """
@@ -60,7 +61,7 @@ def app(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, models: Mod
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-simulated-0002")
     made = App(load_settings())
     yield made
-    client.stop(made.settings.paths)
+    stop_supervisor()
     made.close()
 
 

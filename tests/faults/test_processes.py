@@ -25,6 +25,7 @@ from proctor.store.tables import attempts, events
 from proctor.trace.verify import verify
 from tests.faults.conftest import until
 from tests.support.rows import rows_of
+from tests.support.supervisors import stop_supervisor
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +47,7 @@ def app(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.chdir(repository)
     made = App(load_settings())
     yield made
-    client.stop(made.settings.paths)
+    stop_supervisor()
     made.close()
 
 

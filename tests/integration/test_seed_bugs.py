@@ -24,6 +24,7 @@ from proctor.config import load_settings
 from proctor.engine.tasks import NewTask
 from tests.layers.tree import PACKAGE, modules, parse
 from tests.server.conftest import Door, served
+from tests.support.supervisors import stop_supervisor
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def queue(home: Path, tmp_path: Path) -> Iterator[House]:
     made = House(settings=load_settings(project))
     yield made
     made.close()
-    subprocess.run([sys.executable, "-m", "proctor", "supervisor", "stop"], check=False, timeout=60)
+    stop_supervisor()
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from proctor.testing.model_server import ModelServer
 from proctor.trace.reader import stream
 from proctor.trace.verify import verify
 from tests.server.conftest import Door, served
+from tests.support.supervisors import stop_supervisor
 
 AGENTS = ("SOLACE", "FORGE", "ARCHITECT", "SENTINEL")
 
@@ -118,9 +118,7 @@ def repository(home: Path, tmp_path: Path) -> Iterator[Path]:
     for words in (["init", "-q", "-b", "main"], ["add", "-A"], [*name, "commit", "-qm", "Begin"]):
         subprocess.run(["git", *words], cwd=place, check=True, timeout=60)
     yield place
-    subprocess.run(
-        [sys.executable, "-m", "proctor", "supervisor", "stop"], cwd=place, check=False, timeout=60
-    )
+    stop_supervisor()
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from proctor.config import Settings, load_settings
 from proctor.engine import client
 from proctor.engine.doors import last_port, read_address
 from proctor.gate.humans import load_token
+from tests.support.supervisors import stop_supervisor
 
 pytestmark = pytest.mark.slow
 PROCTOR = [sys.executable, "-m", "proctor"]
@@ -37,7 +38,7 @@ def settings(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         monkeypatch.delenv(name, raising=False)
     found = load_settings(work)
     yield found
-    client.stop(found.paths)
+    stop_supervisor()
 
 
 def _run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
