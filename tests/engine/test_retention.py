@@ -108,6 +108,24 @@ def test_old_ended_tasks_leave_and_everything_else_stays(house: House) -> None:
     assert (again.worktrees, again.states, again.events) == ((), 0, 0)
 
 
+def test_the_second_place_of_an_attempt_leaves_too(house: House) -> None:
+    """A takeover that found work in the way went to `<task>-<attempt>.2`: both are of that attempt."""
+    first = house.task("old")
+    second = worktree.create(house.repository, first.with_name("old-1.2")).path
+    assert house.collect().worktrees == (str(first), str(second))
+    assert not second.exists()
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_an_end_that_cannot_be_read_is_of_no_age(house: House) -> None:
+    """Another program wrote words where a time belongs: nothing of that task is removed, and the rest goes on."""
+    place, old = house.task("odd"), house.task("old")
+    with house.database.write() as connection:
+        connection.exec_driver_sql("UPDATE task_queue SET completed_at = 'long ago' WHERE task_id = 'odd'")
+    assert house.collect().worktrees == (str(old),)
+    assert place.exists()
+
+
 def test_dry_run_says_the_same_and_changes_nothing(house: House) -> None:
     """What it promises is what the real run then does."""
     old = house.task("old")

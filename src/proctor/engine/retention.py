@@ -139,10 +139,10 @@ class Retention:
         row = connection.execute(query.with_for_update() if lock else query).first()
         if row is None:
             return None
-        ended = row.status in _ENDED and row.owner is None
-        return (
-            ended and (row.completed_at or row.created_at) < self.older_than and task_id not in self._newest
-        )
+        ended = row.completed_at or row.created_at
+        if row.status not in _ENDED or row.owner is not None or not isinstance(ended, datetime):
+            return False  # what another program put in without a time that can be read is of no age
+        return ended < self.older_than and task_id not in self._newest
 
     # Worktrees
 
@@ -317,14 +317,15 @@ def engine_records(found: Collected, ask: Callable[[dict[str, Any]], dict[str, A
 
 
 def _places(root: Path) -> Iterator[tuple[Path, str, int | None]]:
-    """Every checkout below the root with its task and attempt: `<repo>/<session>/<task>-<attempt>`."""
+    """Every checkout below the root with its task and attempt: `<repo>/<session>/<task>-<attempt>[.<n>]`."""
     for repository in _directories(root):
         for session in _directories(repository):
             for place in _directories(session):
-                task_id, _, number = place.name.rpartition("-")
+                task_id, _, numbers = place.name.rpartition("-")
+                number, _, again = numbers.partition(".")
                 if repository.name == NO_REPOSITORY:
                     yield place, place.name, None
-                elif task_id and number.isdecimal():
+                elif task_id and number.isdecimal() and (not again or again.isdecimal()):
                     yield place, task_id, int(number)
 
 
