@@ -1,8 +1,10 @@
-"""Receipts of new features run again: what did not exist before is told from what cannot be run."""
+"""Receipts run again: what did not exist before is told from what cannot be run, and a forged word is not believed."""
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
+from typing import Any
 
 from proctor.proof.again import run_again
 from proctor.proof.judgement import Word
@@ -39,3 +41,35 @@ async def test_receipt_of_a_new_function_comes_to_the_same(tmp_path: Path, sqlit
     fresh = bench(place, tmp_path / "home2")
     again = await run_again(receipt, fresh.trees, Legs(fresh.runner))
     assert again.word is Word.PROVEN, again.reasons
+
+
+async def test_a_word_that_its_runs_do_not_show_is_not_believed(
+    tmp_path: Path, sqlite_database: Database
+) -> None:
+    """A receipt that anybody may have written says "proven" of runs that come to the same and prove nothing."""
+    place = new_repo(tmp_path / "repo", FILES)
+    write(place, {"calc.py": FILES["calc.py"].replace("a + b", "b + a")})
+    work = bench(place, tmp_path / "home")
+    found = await work.check(Wish())
+    assert found.word is not Word.PROVEN
+    with TraceWriter(sqlite_database, key=KEY, redactor=Redactor(key=KEY)) as writer:
+        receipt, _ = Recorder(writer, tmp_path / "receipts", work.trees, str).record(found)
+    for forged in (_without_before(receipt), _of_another_command(receipt), {**receipt, "verdict": "proven"}):
+        again = await run_again(forged, work.trees, Legs(work.runner))
+        assert again.word is Word.REFUTED, again.reasons
+        assert "do not show it" in again.reasons[0]
+
+
+def _without_before(receipt: dict[str, Any]) -> dict[str, Any]:
+    forged = {**copy.deepcopy(receipt), "verdict": "proven"}
+    forged["legs"] = [leg for leg in forged["legs"] if leg["name"] == "after"]
+    return forged
+
+
+def _of_another_command(receipt: dict[str, Any]) -> dict[str, Any]:
+    """The leg before failed all right: its command was another one."""
+    forged = {**copy.deepcopy(receipt), "verdict": "proven"}
+    for leg in forged["legs"]:
+        if leg["name"] == "before":
+            leg["runs"][0] |= {"argv": ["bash", "--noprofile", "--norc", "-c", "false"], "exit_code": 1}
+    return forged

@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from proctor.proof.change import Change
 from proctor.proof.judgement import Word
 from proctor.proof.legs import Leg, Legs
 from proctor.proof.receipt import ReceiptError, at_home
 from proctor.proof.recipe import follow_recipe
 from proctor.proof.results import Context
 from proctor.proof.subject import change_between
+from proctor.proof.support import unsupported
 from proctor.proof.symbols import added_symbols
 from proctor.protocol.errors import ProctorError
 from proctor.workspace.trees import Trees
@@ -36,7 +38,9 @@ async def run_again(receipt: Mapping[str, Any], trees: Trees, legs: Legs) -> Aga
     """Run every leg of a receipt again and compare exit codes and tests."""
     try:
         await asyncio.to_thread(_rebuild, receipt, trees)
-        legs.context = await asyncio.to_thread(_context, receipt, trees)
+        change = await asyncio.to_thread(_change, receipt, trees)
+        # What the change adds, or a test of something new would look like one that cannot be run.
+        legs.context = Context(added_symbols(change), frozenset(file.path for file in change.diff.files))
     except ProctorError as error:
         return Again(Word.INCONCLUSIVE, (f"the change of this receipt cannot be had here: {error}",))
     done: list[Leg] = []
@@ -56,6 +60,9 @@ async def run_again(receipt: Mapping[str, Any], trees: Trees, legs: Legs) -> Aga
         return Again(Word.REFUTED, tuple(differences), tuple(done))
     if open_ones or not done:
         return Again(Word.INCONCLUSIVE, tuple(open_ones) or ("the receipt holds no run",), tuple(done))
+    if missing := await asyncio.to_thread(unsupported, receipt, change, done):
+        why = f"the receipt says {receipt['verdict']}, and its runs do not show it: {missing}"
+        return Again(Word.REFUTED, (why,), tuple(done))
     return Again(
         Word.PROVEN,
         (f"{len(done)} legs came to the same; the receipt says {receipt['verdict']}",),
@@ -81,10 +88,8 @@ def _rebuild(receipt: Mapping[str, Any], trees: Trees) -> None:
         _known_tree(trees, leg, base, change["tree"])
 
 
-def _context(receipt: Mapping[str, Any], trees: Trees) -> Context:
-    """What the change adds, or a test of something new would look like one that cannot be run."""
-    change = change_between(trees, receipt["change"]["base_tree"], receipt["change"]["tree"])
-    return Context(added_symbols(change), frozenset(file.path for file in change.diff.files))
+def _change(receipt: Mapping[str, Any], trees: Trees) -> Change:
+    return change_between(trees, receipt["change"]["base_tree"], receipt["change"]["tree"])
 
 
 def _known_tree(trees: Trees, leg: Mapping[str, Any], base: str, tree: str) -> None:
