@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
@@ -16,6 +17,7 @@ from proctor.gate.verdict import Allow, Ask, Deny, Verdict
 from proctor.protocol.events import ActorKind
 from proctor.protocol.tools import Reads, Runs, SideEffect, Tool, Touch, Writes
 from proctor.sandbox.spec import Level, Network
+from proctor.tools.files import FILE_TOOLS
 from proctor.tools.registry import declare
 
 
@@ -122,6 +124,17 @@ def test_law_8_holds_for_every_call(case: Case) -> None:
         assert isinstance(verdict, Deny)
     if any(isinstance(touch, Runs) and "sudo" in touch.command for touch in case.touches):
         assert isinstance(verdict, Deny)
+
+
+@pytest.mark.parametrize("tool", FILE_TOOLS, ids=lambda tool: tool.name)
+@pytest.mark.parametrize("path", ["/etc/hosts", "../up"])
+def test_nobody_is_asked_for_what_a_tool_cannot_do(tool: Tool, path: str) -> None:
+    """File tools never leave the workspace: an agent hears that at once, and no person says yes for nothing."""
+    touch = Reads(path) if tool.read_only else Writes(path)
+    verdict = judge(_case(ActorKind.AGENT, touch, tool=tool))
+    assert isinstance(verdict, Deny)
+    assert (verdict.code, verdict.rule) == ("path_escape", "path.outside")
+    assert isinstance(judge(_case(ActorKind.AGENT, touch)), Ask)
 
 
 @given(case=_cases)

@@ -25,6 +25,8 @@ __all__ = ["Case", "judge"]
 
 _CLASS_WORDS: Final = 2
 _MAX_CLASS: Final = 255
+_FILES: Final = "filesystem"
+_OUTSIDE: Final = "path.outside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,10 @@ def _for_human(case: Case, found: Sequence[_Found], asking: Sequence[_Found]) ->
 def _for_agent(case: Case, found: Sequence[_Found], asking: Sequence[_Found]) -> Verdict:
     commands = any(isinstance(touch, Runs) for touch in case.touches)
     level = min(case.level, Level.LANDLOCK)
+    if case.tool.domain == _FILES and any(one.rule == _OUTSIDE for one in asking):
+        # The tool itself never leaves the workspace, so a person's yes would be for nothing.
+        cure = "Give a path inside the workspace."
+        return Deny("path_escape", "the path lies outside the workspace", _OUTSIDE, cure)
     every = list(asking)
     if commands and level < Level.LANDLOCK:
         reason = "the machine has no sandbox, so every command of an agent asks"
