@@ -371,3 +371,21 @@ def test_nothing_changed_is_nothing_found(case: tuple[str, str]) -> None:
     path, text = case
     sign = "//" if path == JS else "#"
     assert findings(path, text, text + f"\n{sign} a comment\n") == []
+
+
+@pytest.mark.parametrize("unit", ["a", "a.b", "1", "$", "if (a===", "\n", " \n", "a(\n"])
+@pytest.mark.parametrize("path", ["src/calc.js", JS, "src/calc.sh", SH])
+def test_no_file_takes_hours_to_judge(path: str, unit: str) -> None:
+    """Minified code is one line without end, and a page of empty lines is nothing to think about for long."""
+    text = "x = 1\n" + unit * (200_000 // len(unit)) + "\n"
+    assert worst(find_hollow(change_of({path: ("x = 1\n", text)}))) is not REFUTES
+
+
+def test_a_long_line_beside_it_hides_nothing() -> None:
+    """Only the end of that very line is not looked at."""
+    before = "function mul(a, b) {\n  return a * b;\n}\n"
+    after = before.replace("  return", "  if (a === 6) return 42;\n  return")
+    found = find_hollow(
+        change_of({"src/calc.js": (before, "y".ljust(5000, "y") + "\n" + after)}), tests={JS: JS_BASE}
+    )
+    assert [(one.kind, one.line) for one in found] == [(Kind.HARD_CODED, 3)]

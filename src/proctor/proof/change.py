@@ -16,10 +16,12 @@ from proctor.proof.diff import Diff, FileDiff, Hunk, Line, parse_diff
 from proctor.proof.kinds import FileKind, file_kind
 from proctor.workspace.git import Git
 
-__all__ = ["Change", "ChangedFile", "change_of", "diff_texts", "read_change"]
+__all__ = ["Change", "ChangedFile", "change_of", "diff_texts", "read_change", "short_lines"]
 
 MAX_FILES: Final = 400
 MAX_TEXT: Final = 1024 * 1024
+MAX_LINE: Final = 2000
+_LONG_LINE: Final = re.compile(rf"[^\n]{{{MAX_LINE},}}")
 _CAREFUL: Final = 2000
 
 
@@ -54,6 +56,14 @@ class Change:
     def empty(self) -> bool:
         """Whether nothing was changed at all."""
         return not self.diff.files and not self.files
+
+
+def short_lines(text: str) -> str:
+    """The same lines, each with its beginning only, for rules that read text and not a tree.
+
+    Minified code is one line of a megabyte, and such rules look at each place of a line many times.
+    """
+    return _LONG_LINE.sub(lambda found: found[0][:MAX_LINE], text) if len(text) > MAX_LINE else text
 
 
 def change_of(

@@ -9,21 +9,22 @@ import ast
 import re
 from typing import Final
 
-from proctor.proof.change import Change
+from proctor.proof.change import Change, short_lines
 from proctor.proof.kinds import language_of
 
 __all__ = ["added_symbols", "module_names", "names_in"]
 
 _SCRIPT_NAMES: Final = re.compile(
-    r"(?:\b(?:function\*?|class|const|let|var|interface|type|enum)\s+|^\s*(?:async\s+|static\s+|get\s+|set\s+)*(?=\w+\s*\([^)]*\)\s*\{)"
-    r"|\bexports\.|^\s*)([A-Za-z_$][\w$]*)(?=\s*(?:[=:({<]|$|extends))",
+    r"(?:\b(?:function\*?|class|const|let|var|interface|type|enum)\s+"
+    r"|^[ \t]*(?:async\s+|static\s+|get\s+|set\s+)*(?=\w+\s*\([^)]{0,500}\)\s*\{)"
+    r"|\bexports\.|^[ \t]*)([A-Za-z_$][\w$]*)(?=\s*(?:[=:({<]|$|extends))",
     re.MULTILINE,
 )  # fmt: skip
 _OTHER_NAMES: Final = re.compile(
-    r"\b(?:func|fn|def|class|struct|enum|trait|type|const|static|let|var|module)\s+(?:\([^)]*\)\s*)?([A-Za-z_]\w*)"
+    r"\b(?:func|fn|def|class|struct|enum|trait|type|const|static|let|var|module)\s+(?:\([^)]{0,500}\)\s*)?([A-Za-z_]\w*)"
 )
 _SHELL_NAMES: Final = re.compile(
-    r"^\s*(?:function\s+)?([A-Za-z_][\w-]*)\s*\(\)|^\s*(?:export\s+|readonly\s+)?([A-Za-z_]\w*)=",
+    r"^[ \t]*(?:function\s+)?([A-Za-z_][\w-]*)\s*\(\)|^[ \t]*(?:export\s+|readonly\s+)?([A-Za-z_]\w*)=",
     re.MULTILINE,
 )
 
@@ -46,6 +47,7 @@ def names_in(path: str, text: str) -> set[str]:
     language = language_of(path)
     if language == "python":
         return _python(text)
+    text = short_lines(text)
     if language == "javascript":
         return set(_SCRIPT_NAMES.findall(text))
     pattern = _SHELL_NAMES if language == "shell" else _OTHER_NAMES

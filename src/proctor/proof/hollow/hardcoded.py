@@ -33,11 +33,11 @@ _LITERAL: Final = r"(-?\d+(?:\.\d+)?|\"[^\"\n]*\"|'[^'\n]*')"
 _SCRIPT: Final = re.compile(
     rf"if\s*\(\s*[\w.$\[\]]+\s*===?\s*{_LITERAL}[^)]*\)\s*\{{?\s*return\s+{_LITERAL}|[\w.$]+\s*===?\s*{_LITERAL}\s*\?\s*{_LITERAL}\s*:"
 )
-_BRANCH: Final = re.compile(r"if\s*\((?P<test>[^\n]*={2,3}[^\n]*?)\)\s*\{?\s*return\s+(?P<answer>[^;\n}]+)")
+_BRANCH: Final = re.compile(r"if\s*\((?P<test>[^\n]{1,500}?)\)\s*\{?\s*return\s+(?P<answer>[^;\n}]+)")
 _PLAIN_ANSWER: Final = re.compile(rf"(?:{_LITERAL}|true|false|null|[\[\]{{}},:\s])+")
 _SHELL: Final = re.compile(
     rf"\[\[?\s*\"?\$\{{?\w+\}}?\"?\s*(?:==?|-eq)\s*{_LITERAL}\s*\]\]?\s*(?:;\s*then|&&)\s*(?:\n\s*)?(?:echo|printf)\s+{_LITERAL}"
-    rf"|^\s*{_LITERAL}\)\s*(?:\n\s*)?(?:echo|printf)\s+{_LITERAL}",
+    rf"|^[ \t]*{_LITERAL}\)\s*(?:\n\s*)?(?:echo|printf)\s+{_LITERAL}",
     re.MULTILINE,
 )
 _CONSTANT_RETURN: Final = re.compile(
@@ -297,9 +297,11 @@ def _compared_script(
 ) -> Iterator[HollowFinding]:
     """Branches whose condition names several values or a list, and whose answer is made of plain values alone."""
     after, before = file.after or "", file.before or ""
-    if _BRANCH.search(before):
+    if any("==" in found["test"] for found in _BRANCH.finditer(before)):
         return
     for found in _BRANCH.finditer(after):
+        if "==" not in found["test"]:
+            continue
         inputs = [plain_literal(one) for one in re.findall(_LITERAL, found["test"])]
         answers = [plain_literal(one) for one in re.findall(_LITERAL, found["answer"])]
         line = after.count("\n", 0, found.start()) + 1

@@ -28,7 +28,9 @@ def is_strict(text: str) -> bool:
     """Whether the script stops at the first failure."""
     return (
         re.search(
-            r"^\s*set\s+-\w*e|^\s*set\s+-o\s+errexit|^#!.*\b(?:ba)?sh\s+-\w*e|@test\b", text, re.MULTILINE
+            r"^[ \t]*set\s+-\w*e|^[ \t]*set\s+-o\s+errexit|^#!.*\b(?:ba)?sh\s+-\w*e|@test\b",
+            text,
+            re.MULTILINE,
         )
         is not None
     )
@@ -58,7 +60,7 @@ def _end(text: str, opening: int) -> int:
 
 def _test(path: str, name: str, text: str, start: int, end: int, *, strict: bool) -> TestCase:
     body = text[start:end]
-    skipped = re.search(r"^\s*skip\b", body, re.MULTILINE)
+    skipped = re.search(r"^[ \t]*skip\b", body, re.MULTILINE)
     return TestCase(
         file=path,
         name=name,
