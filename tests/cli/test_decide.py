@@ -12,6 +12,7 @@ from typing import Any
 import click
 import pytest
 
+from proctor.agents.model_turn import TurnEvent
 from proctor.app import open_app
 from proctor.cli.asking import answer_here
 from proctor.cli.chat_screen import Screen
@@ -243,3 +244,18 @@ def test_a_chats_question_takes_the_quickest_answer_and_none_typed_before_it(
     app.close()
     assert answered is (status != "pending")
     assert [row["status"] for row in house.questions] == [status]
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [('{"error":"Refused: no.","code":"x"}', "t: Refused: no."), ("[1]", "t: [1]"), ("{bad", "t: {bad")],
+)
+def test_a_failed_call_is_told_as_a_sentence(
+    house: World, told: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The person at the chat reads what went wrong, not the JSON that the model gets."""
+    app = open_app()
+    event = TurnEvent("tool_end", told, "t", details={"ok": False})
+    asyncio.run(Screen(app, streams=True).listen(event))
+    app.close()
+    assert capsys.readouterr().err.strip() == shown

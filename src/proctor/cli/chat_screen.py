@@ -6,6 +6,7 @@ A model's text is shown without a terminal's control characters: what it read ma
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -59,7 +60,7 @@ class Screen:
         elif event.kind == "tool_start":
             self._note(f"· {event.tool} {_short(event.details.get('input'))}")
         elif event.kind == "tool_end" and not event.details.get("ok"):
-            self._note(f"  {event.tool}: {event.text[:SHORT]}")
+            self._note(f"  {event.tool}: {_sentence(event.text)[:SHORT]}")
         elif event.kind == "retry":
             self._note(f"{event.text} Again in {event.details.get('seconds', 0):.0f} s.")
 
@@ -160,3 +161,12 @@ async def _line() -> str:
         return await told
     finally:
         loop.remove_reader(handle)
+
+
+def _sentence(text: str) -> str:
+    """What a failed call says to people; the model gets it as JSON with a code."""
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return str(told.get("error") or text) if isinstance(told, dict) else text
