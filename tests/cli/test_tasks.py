@@ -9,13 +9,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proctor.app import open_app
+from proctor.engine.dispatch import Desk, dispatch
 from proctor.engine.tasks import NewTask
+from proctor.store.tables import task_queue
 from tests.support.supervisors import stop_supervisor, supervisor_runs, until_task
 
 SETTINGS = '[agents.sim]\ndriver = "scripted"\nmax_parallel = 2\n'
@@ -185,3 +188,20 @@ def test_a_list_that_is_cut_says_so(repo: Path) -> None:
     assert (len(json.loads(cut.stdout)), "truncated" in cut.stderr) == (1, True)
     assert "truncated" in _run(repo, "tasks", "list", "--limit", "1").stdout
     assert "truncated" not in _run(repo, "tasks", "list", "--limit", "2").stdout
+
+
+def test_watching_a_row_of_another_program_shows_its_own_events_only(repo: Path) -> None:
+    """It has no trace until it is adopted; whoever watches waits for that and sees nothing of the others."""
+    app = open_app(repo)
+    app.tasks.add(NewTask("of somebody else"))
+    with app.database.write() as connection:
+        connection.execute(task_queue.insert().values(task_id="by-sql", description=" ", status="assigned"))
+    words = [sys.executable, "-m", "proctor", "tasks", "watch", "by-sql", "--json"]
+    watching = subprocess.Popen(words, cwd=repo, stdout=subprocess.PIPE, text=True)
+    looked = app.writer.transact(lambda c: dispatch(c, Desk({"sim": 1}), datetime.now(UTC), full=True))
+    app.close()
+    said, _ = watching.communicate(timeout=100)
+    assert looked.changed == 2
+    *events, last = [json.loads(line) for line in said.splitlines()]
+    assert {event["task_id"] for event in events} == {"by-sql"}
+    assert (watching.returncode, last["status"]) == (1, "failed")

@@ -24,9 +24,9 @@ def watch_task(app: App, name: str, *, as_json: bool) -> int:
     """Show the task's events as they come; the exit code says how it ended."""
     from proctor.trace.cursor import Cursor
 
-    task = app.tasks.show(name).task
+    task = _in_a_trace(app, name)
     asked: set[str] = set()
-    with Cursor(app.database, trace_id=task.trace_id) as cursor:
+    with Cursor(app.database, trace_id=task.trace_id or task.task_id) as cursor:
         try:
             while True:
                 # The row is read before the events: an end that is seen has all its events before it.
@@ -44,6 +44,17 @@ def watch_task(app: App, name: str, *, as_json: bool) -> int:
                 f"\nIt goes on without you; `proctor tasks watch {task.task_id}` comes back.", err=True
             )
             raise
+
+
+def _in_a_trace(app: App, name: str) -> Task:
+    """The task once its events have a place: a row that another program put in gets its trace when it is adopted."""
+    import time
+
+    task = app.tasks.get(name)
+    while task.trace_id is None and not _rests(task.status):
+        time.sleep(_LOOK_SECONDS)
+        task = app.tasks.get(task.task_id)
+    return task
 
 
 def _ask(app: App, task: Task, asked: set[str]) -> bool:
