@@ -232,6 +232,17 @@ async def test_pictures_show_a_change_of_the_interface(tmp_path: Path) -> None:
     assert len(set(shown.pictures.values())) == 2
 
 
+async def test_code_is_no_document_whatever_it_is_called(tmp_path: Path) -> None:
+    """`--kind docs` and `--kind ui` do not let a change of code pass; its documentation is another thing."""
+    words = {"calc.py": OLD.replace(":\n", ':\n    """Twice\n\n    as much.\n    """\n', 1)}
+    code = {"calc.py": NEW}
+    found = [await judged(tmp_path / str(n), files, kind) for n, (files, kind) in enumerate(
+        [(words, Kind.DOCS), (code, Kind.DOCS), (code, Kind.UI)]
+    )]  # fmt: skip
+    assert [one.word for one in found] == [Word.NOT_APPLICABLE, Word.INCONCLUSIVE, Word.INCONCLUSIVE]
+    assert "calc.py is code" in found[1].reasons[0]
+
+
 async def test_without_a_command_it_says_how_to_set_one(tmp_path: Path) -> None:
     """Nothing is invented: inconclusive, with the cure."""
     repo = new_repo(tmp_path / "repo", {"calc.go.txt": "x\n", "main.c": "int main() { return 0; }\n"})

@@ -26,6 +26,7 @@ __all__ = [
     "is_check_file",
     "is_test_file",
     "language_of",
+    "only_comments",
 ]
 
 
@@ -242,7 +243,7 @@ def guess_kind(diff: Diff, message: str = "") -> Guess:
     tests = [file for file in diff.files if kinds[file.path] is FileKind.TEST]
     if not source and not tests:
         return Guess(Kind.UI, "only styles, pages and pictures were changed")
-    if source and all(_only_comments(file) for file in source) and not tests:
+    if source and all(only_comments(file) for file in source) and not tests:
         return Guess(Kind.DOCS, "only comments were changed")
     if said := _MESSAGE.match(message.strip()):
         kind = _MESSAGES.get(said[1].lower())
@@ -266,7 +267,8 @@ def _removed_lines(files: Iterable[FileDiff]) -> bool:
     return any(text.strip() for file in files for _, text in file.removed)
 
 
-def _only_comments(file: FileDiff) -> bool:
+def only_comments(file: FileDiff) -> bool:
+    """Whether nothing but comments was changed in a file of code."""
     comment = _COMMENTS.get(language_of(file.path) or "")
     if comment is None or file.binary or file.status not in {"modified", "added"}:
         return False

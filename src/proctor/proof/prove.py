@@ -32,7 +32,7 @@ from proctor.proof.results import Reason
 from proctor.proof.runner import TRACER
 from proctor.proof.selection import select
 from proctor.proof.settings import ProofSettings
-from proctor.proof.subject import Parts, Subject, judges_in, parts_of
+from proctor.proof.subject import Parts, Subject, judges_in, other_code, parts_of
 from proctor.proof.weigh import is_doubt, settles, weigh_edited, weigh_lost, weighed, without_effect
 from proctor.protocol.errors import RefusedError
 
@@ -126,6 +126,9 @@ class Prover:
             if state.kind is Kind.DOCS:
                 return Word.NOT_APPLICABLE, ["nothing was changed"]
             return Word.REFUTED, ["nothing was changed"]
+        if code := self._unfit(state):
+            said = f"{_some(code)} is code and needs a proof: leave `--kind {state.kind.value}` away"
+            return Word.INCONCLUSIVE, [said]
         if state.kind is Kind.DOCS:
             return await self._checked(state)
         if state.kind is Kind.UI and (self._proof.pictures or not state.parts.tests):
@@ -135,6 +138,13 @@ class Prover:
         if state.kind is Kind.REFACTOR:
             return await self._preserved(state)
         return await self._proven(state)
+
+    def _unfit(self, state: _State) -> list[str]:
+        """Code in a change that is said to be of documents, or of an interface that nobody can look at."""
+        bare = state.kind is Kind.UI and not self._proof.pictures and not state.parts.tests
+        if (state.kind is not Kind.DOCS and not bare) or inert(state.change, names=False):
+            return []
+        return other_code(state.change.diff, state.kind)
 
     # Fix and feature
 

@@ -12,11 +12,20 @@ from typing import Final
 
 from proctor.proof.change import Change, ChangedFile
 from proctor.proof.diff import Diff, parse_diff
-from proctor.proof.kinds import FileKind, file_kind
+from proctor.proof.kinds import FileKind, Kind, file_kind, language_of, only_comments
 from proctor.protocol.errors import UsageError
 from proctor.workspace.trees import Trees
 
-__all__ = ["Parts", "Subject", "as_text", "change_between", "find_subject", "judges_in", "parts_of"]
+__all__ = [
+    "Parts",
+    "Subject",
+    "as_text",
+    "change_between",
+    "find_subject",
+    "judges_in",
+    "other_code",
+    "parts_of",
+]
 
 MAX_FILES: Final = 400
 MAX_TEXT: Final = 1 << 20
@@ -150,6 +159,14 @@ def parts_of(diff: Diff) -> Parts:
         source = tuple(path for path in paths if kinds[path] in {FileKind.CONFIG, FileKind.CHECK})
     rest = tuple(path for path in paths if path not in {*tests, *source})
     return Parts(tests, source, rest)
+
+
+def other_code(diff: Diff, kind: Kind) -> list[str]:
+    """Changed code that does not belong into a change of documents, or of pages and pictures."""
+    code = [file for file in diff.files if file_kind(file.path) in {FileKind.SOURCE, FileKind.OTHER}]
+    if kind is Kind.UI:
+        return [file.path for file in code if language_of(file.path) not in {None, "javascript"}]
+    return [file.path for file in code if not only_comments(file) and language_of(file.path)]
 
 
 def _part(path: str) -> FileKind:
