@@ -57,7 +57,7 @@ def check(
 
     \b
     fix, feature   proven when its tests fail without it and pass with it
-    refactor       preserved when the same tests pass on both sides and execute every changed line
+    refactor       preserved when the same tests pass and run all changed lines
     docs           checked, or not applicable
     ui             shown, when a command makes pictures
 

@@ -16,7 +16,8 @@ SHELLS = ("bash", "zsh", "fish")
 def completion(shell: str) -> None:
     """Print the completion script of SHELL.
 
-    bash: add `eval "$(proctor completion bash)"` to ~/.bashrc; zsh and fish alike.
+    bash: `eval "$(proctor completion bash)"` in ~/.bashrc; zsh the same in ~/.zshrc; fish: `proctor completion fish | source`
+    in config.fish.
     """
     from click.shell_completion import get_completion_class
 
