@@ -16,8 +16,8 @@ SHELLS = ("bash", "zsh", "fish")
 def completion(shell: str) -> None:
     """Print the completion script of SHELL.
 
-    bash: `eval "$(proctor completion bash)"` in ~/.bashrc; zsh the same in ~/.zshrc; fish: `proctor completion fish | source`
-    in config.fish.
+    bash: `eval "$(proctor completion bash)"` in ~/.bashrc; zsh the same in ~/.zshrc; fish:
+    `proctor completion fish | source` in config.fish.
     """
     from click.shell_completion import get_completion_class
 
