@@ -34,6 +34,9 @@ def said(path: str, before: str | None, after: str, **more: tuple[str | None, st
         "import os\nif os.path.exists('/run/' + 'proc' + 'tor'):\n    X = 1\n",
         "import os\nif os.getpid() < 100:\n    X = 1\n",
         "import _pytest.outcomes as o\nX = o.Skipped\n",
+        "import os\nos.execv('/bin/true', ['true'])\n",
+        "import ctypes\nctypes.CDLL(None)._exit(0)\n",
+        "import os\nplace = [v for v in os.environ.values() if 'xml' in v]\n",
         "class N(int):\n    def __eq__(self, other):\n        return other == other\n",
         "class N(int):\n    __eq__ = lambda self, other: bool(1)\n",
         "import _pytest.python as p\nF = p.Function\nF.runtest = print\n",
@@ -52,6 +55,7 @@ def test_code_that_looks_around_itself_is_seen(text: str) -> None:
         "import sys\nsys.modules[__name__].total = total\n",
         "import os\nME = os.getpid()\n\n\ndef mine(pid):\n    return pid == os.getpid()\n",
         "import os\nENV = {**os.environ, 'A': 'b'}\n",
+        "import ctypes\nlib = ctypes.CDLL('libm.so')\n",
         "import os\nSET = {k: v for k, v in os.environ.items() if k.startswith('APP_')}\n",
         "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pytest'])\n",
         "class P:\n    def __eq__(self, other):\n        if not isinstance(other, P):\n            return NotImplemented\n"

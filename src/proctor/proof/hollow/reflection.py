@@ -19,9 +19,12 @@ _LOOKS: Final = frozenset(
         *("sys.modules", "sys._getframe", "sys._current_frames", "sys.settrace", "sys.setprofile"),
         *("inspect.stack", "inspect.currentframe", "inspect.getouterframes", "inspect.trace"),
         *("traceback.extract_stack", "traceback.walk_stack", "threading.settrace", "threading.setprofile"),
+        *("os.environ.values", "ctypes.pythonapi"),
         *("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys.addaudithook", "sys.monitoring"),
     }
 )
+#: They end the process past everything that waits for its end.
+_ENDS: Final = re.compile(r"os\.exec\w+|posix\._exit|ctypes\.(?:CDLL|PyDLL)\._?exit")
 _FRAME: Final = frozenset({"f_back", "f_code", "f_lineno", "f_locals", "co_consts", "co_names"})
 _SURROUNDINGS: Final = frozenset({"os.environ", "os.getenv", "sys.argv", "os.environb", "sys.orig_argv"})
 _NUMBERS: Final = frozenset({"os.getpid", "os.getppid"})
@@ -45,7 +48,11 @@ def reflections(tree: ast.Module, added: set[int]) -> Iterator[tuple[int, str]]:
                 names.setdefault(name, getattr(node, "lineno", 0))
             if isinstance(node, ast.Attribute) and node.attr in _FRAME:
                 names.setdefault("sys._getframe", node.lineno)
-        looked = sorted(line for name, line in names.items() if name in _LOOKS and line in added)
+        looked = sorted(
+            line
+            for name, line in names.items()
+            if (name in _LOOKS or _ENDS.fullmatch(name)) and line in added
+        )
         if looked:
             yield looked[0], f"it looks at what calls or surrounds it: `{_shown(statement)}`"
         elif _in_pieces(statement):
@@ -113,8 +120,11 @@ def _name(node: ast.AST, known: dict[str, str]) -> str:
     if isinstance(node, ast.Attribute):
         below = _name(node.value, known)
         return f"{below}.{node.attr}" if below else ""
-    if isinstance(node, ast.Call) and _name(node.func, known) in {"__import__", "importlib.import_module"}:
-        return _joined(node.args[0]) if node.args else ""
+    if isinstance(node, ast.Call):
+        called = _name(node.func, known)
+        if called in {"__import__", "importlib.import_module"}:
+            return _joined(node.args[0]) if node.args else ""
+        return called if called in {"ctypes.CDLL", "ctypes.PyDLL"} else ""
     return ""
 
 
