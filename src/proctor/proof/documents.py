@@ -18,7 +18,7 @@ from proctor.workspace.trees import Trees
 
 __all__ = ["Checked", "check_documents"]
 
-_LINK: Final = re.compile(r"!?\[[^\]\n]*\]\(\s*<?([^)\s>]+)>?(?:\s+[\"'][^)]*)?\)")
+_LINK: Final = re.compile(r"!?\[[^\]\n]{0,500}\]\(\s*<?([^)\s>]{1,2000})>?(?:\s+[\"'][^)\n]{0,500})?\)")
 _CODE: Final = re.compile(r"```.*?```|~~~.*?~~~|`[^`\n]*`", re.DOTALL)
 _LOOSE: Final = re.compile(
     r"(?:^|/)(?:[tj]sconfig[^/]*\.json|\.vscode/.*|\.devcontainer/.*|\.eslintrc\.json)$"
