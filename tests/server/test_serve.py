@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import re
 import resource
 import signal
@@ -184,12 +185,18 @@ def test_wrong_wishes_are_refused(place: Path, words: list[str], code: int, text
     assert text in done.stderr
 
 
+def _free_port() -> int:
+    """A free port that the kernel gives to nobody by itself while the program that will use it starts."""
+    while True:
+        with contextlib.suppress(OSError), socket.socket() as free:
+            free.bind(("127.0.0.1", random.randrange(20_000, 32_000)))
+            return int(free.getsockname()[1])
+
+
 @pytest.mark.slow
 def test_uvicorn_serves_the_application(place: Path) -> None:
     """`uvicorn proctor.server.main:app` works with the environment's settings, and the token never reaches its log."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = _free_port()
     command = [sys.executable, "-m", "uvicorn", "proctor.server.main:app", "--port", str(port)]
     environ = {**os.environ, "PROCTOR_PROFILE": "careful"}
     process = subprocess.Popen(
