@@ -18,6 +18,9 @@ from tests.proof.repos import PATH, commit, new_repo, permits_for_proofs
 
 __all__ = ["Told", "confusion", "judge_case", "usual_gate"]
 
+# The cases need no plugin of pytest's, and loading ours takes twice as long as all else that a run does.
+BARE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
 
 @dataclass(frozen=True, slots=True)
 class Told:
@@ -27,6 +30,7 @@ class Told:
     word: str
     reasons: tuple[str, ...]
     usual: bool
+    """What the usual gate says; False also when it was not asked."""
     seconds: float
 
     @property
@@ -35,10 +39,11 @@ class Told:
         return self.word in self.case.words
 
 
-async def judge_case(case: Case, place: Path) -> Told:
-    """Build the repository, let Proctor judge the change, then ask the usual gate."""
+async def judge_case(case: Case, place: Path, *, beside: bool = True) -> Told:
+    """Build the repository, let Proctor judge the change, then ask the usual gate if it is wanted beside."""
     began = time.monotonic()
-    settings_file = f"[project]\ntest = {json.dumps(case.command)}\n"
+    settings_file = f"[project]\ntest = {json.dumps(case.command)}\n[project.env]\n"
+    settings_file += "".join(f"{name} = {json.dumps(value)}\n" for name, value in BARE.items())
     repo = new_repo(place / "repo", {**case.base, "proctor.toml": settings_file})
     commit(repo, "change", case.change)
     environ = {"HOME": str(place / "home"), "PATH": PATH, **case.env}
@@ -51,7 +56,8 @@ async def judge_case(case: Case, place: Path) -> Told:
     else:
         document = parse_fix_file(_fix_file(case, repo), "001_corpus_fixes.json")
         found = (await bench.verify(document, base="HEAD~1"))[0].judgement
-    return Told(case, found.word.value, found.reasons, usual_gate(case, repo), time.monotonic() - began)
+    usual = beside and usual_gate(case, repo)
+    return Told(case, found.word.value, found.reasons, usual, time.monotonic() - began)
 
 
 def _fix_file(case: Case, repo: Path) -> str:
@@ -78,7 +84,7 @@ def usual_gate(case: Case, repo: Path) -> bool:
     command = (
         case.command if case.claim is None else case.claim.verification_command.replace("{repo}", str(repo))
     )
-    env = {"PATH": PATH, "HOME": str(repo.parent / "home")}
+    env = {"PATH": PATH, "HOME": str(repo.parent / "home"), **BARE}
     done = subprocess.run(["bash", "-c", command], cwd=repo, env=env, capture_output=True, timeout=60)
     return done.returncode == 0
 

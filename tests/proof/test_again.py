@@ -20,7 +20,8 @@ from tests.proof.test_verify import KEY, bench
 FILES = {
     "calc.py": "def add(a, b):\n    return a + b\n",
     "test_calc.py": "from calc import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n",
-    "proctor.toml": '[project]\ntest = "python3 -m pytest -q -p no:cacheprovider"\n',
+    "proctor.toml": '[project]\ntest = "python3 -m pytest -q -p no:cacheprovider"\n'
+    '[project.env]\nPYTEST_DISABLE_PLUGIN_AUTOLOAD = "1"\n',
 }
 NEW = {
     "calc.py": FILES["calc.py"] + "\n\ndef sub(a, b):\n    return a - b\n",
