@@ -237,3 +237,56 @@ def test_a_javascript_test_that_arranges_its_own_success_is_seen(test: str) -> N
 def test_ordinary_javascript_tests_are_left_alone(test: str) -> None:
     """Collaborators, data and plain demands are the test's own affair."""
     assert ("staged test", "suspicious") not in js_said(JS_OLD + "exports.version = 2;\n", HEAD + test)
+
+
+SH_OLD = 'total() {\n  shift\n  for n in "$@"; do sum=$((sum + n)); done\n  echo "$sum"\n}\n'
+SH_TEST = 'set -e\n. ./calc.sh\n[ "$(total 1 2 3)" = 6 ]\necho ok\n'
+
+
+def sh_said(after: str, test: str | None = None) -> set[str]:
+    """The kinds of what is said of a change of a script, with a test of its own or beside an old one."""
+    texts: dict[str, tuple[str | None, str | None]] = {"calc.sh": (SH_OLD, after)}
+    change = change_of({**texts, **({"tests/test_calc.sh": (SH_TEST, test)} if test else {})})
+    found = find_hollow(change, (), {} if test else {"tests/test_calc.sh": SH_TEST})
+    return {one.kind.value for one in found if one.weight.value != "note"}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("function [ { true; }\n", "knows it is tested"),
+        ("shopt -s expand_aliases\nalias [=true\n", "knows it is tested"),
+        ("enable -n [\n", "knows it is tested"),
+        ("set +e\n", "knows it is tested"),
+        ("exit 0\n", "knows it is tested"),
+        ('case "${BASH_SOURCE[1]}" in *t*) ;; *) shift ;; esac\n', "knows it is tested"),
+        ("[[ $0 == *te?t* ]] || shift\n", "knows it is tested"),
+        ('[ "$*" = "1 2 3" ] && sum=1\n', "hard-coded"),
+    ],
+)
+def test_the_same_tricks_are_seen_in_shell(text: str, kind: str) -> None:
+    """What a test uses is replaced, the test is ended or softened, the caller or the very words are asked for."""
+    assert kind in sh_said(SH_OLD + text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'function totals { total "$@"; }\n',
+        'if [[ "${BASH_SOURCE[0]}" == "$0" ]]; then total "$@"; fi\n',
+        'echo "usage: $0 NUMBERS" >&2\n',
+        "fail_early() { exit 1; }\n",
+        '[ "$1" = "--all" ] && shift\n',
+    ],
+)
+def test_ordinary_shell_is_left_alone(text: str) -> None:
+    """A main program, a usage line, an error, an option."""
+    assert sh_said(SH_OLD + text) == set()
+
+
+@pytest.mark.parametrize(
+    "line", ['[ -z "$VERSION" ] || total() { echo 6; }', '[ -n "$VERSION" ] && exit 0', "total() { echo 6; }"]
+)
+def test_a_shell_test_that_arranges_its_own_success_is_seen(line: str) -> None:
+    """It defines what it tries, or looks for a mark of the change."""
+    assert "staged test" in sh_said("VERSION=2\n" + SH_OLD, SH_TEST.replace("echo ok", f"{line}\necho ok"))

@@ -16,6 +16,7 @@ from proctor.proof.hollow.model import Assertion, HollowFinding, HollowKind, Hol
 from proctor.proof.hollow.python_tests import read_python_tests
 from proctor.proof.hollow.script_cheats import script_cheats
 from proctor.proof.hollow.script_tests import read_script_tests
+from proctor.proof.hollow.shell_cheats import shell_cheats
 from proctor.proof.hollow.shell_tests import is_strict, read_shell_tests
 from proctor.proof.hollow.staged import inert, staged_tests
 from proctor.proof.hollow.weaken import compare_tests
@@ -70,6 +71,7 @@ def find_hollow(
         *cheats(change),
         *staged_tests(change),
         *script_cheats(change, known),
+        *shell_cheats(change, known),
         *_snapshots(change),
         *_unread(change),
     ]
