@@ -18,6 +18,9 @@ MOST_FILES: Final = 20
 MOST_RULES: Final = 10
 PER_FILE: Final = 2
 _WORD: Final = re.compile(r"[a-z0-9]{3,}")
+# In two steps, each of which looks at a letter once: in one, a long word without a dot would stop the server.
+_PATH: Final = re.compile(r"[\w./\-]+")
+_FILE: Final = re.compile(r".+\.\w+")
 _SMALL: Final = frozenset(
     (
         *(
@@ -108,7 +111,7 @@ def _touches(rule: Rule, words: frozenset[str]) -> bool:
 
 def _files(text: str, words: frozenset[str], paths: Iterable[str]) -> tuple[tuple[str, ...], int]:
     """Files the text names come first, then those whose name shares a word with it."""
-    said = set(re.findall(r"[\w./\-]+\.\w+", text))
+    said = {found[0] for word in _PATH.findall(text) if (found := _FILE.match(word))}
     ranked = []
     for path in paths:
         name = path.rpartition("/")[2]

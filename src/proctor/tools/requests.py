@@ -109,7 +109,7 @@ async def _analyze(context: Context, call: RequestIn) -> AnalyzeOut:
     row = await asyncio.to_thread(_read, context, call.request_id)
     rules = await asyncio.to_thread(load_rules, context.database)
     paths = await asyncio.to_thread(_paths, context)
-    found = analyze(row["request_text"], row["request_type"], rules, paths)
+    found = await asyncio.to_thread(analyze, row["request_text"], row["request_type"], rules, paths)
     values = {
         "request_type": found.request_type,
         "complexity_score": found.complexity,
