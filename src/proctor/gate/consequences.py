@@ -25,6 +25,7 @@ __all__ = ["Consequences", "consequences_of", "risk_of"]
 MAX_LINES: Final = 200
 MAX_WIDTH: Final = 500
 MAX_DIFF: Final = 120
+MAX_COMPARED: Final = 20_000  # lines; comparing takes minutes for many that look alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,8 @@ def _difference(now: FileContent | None, content: bytes) -> list[str]:
         return ["(binary or large: no difference shown)"]
     before = now.text.splitlines() if now is not None else []
     after = content[:1_000_000].decode("utf-8", "replace").splitlines()
+    if max(len(before), len(after)) > MAX_COMPARED:
+        return [f"(more than {MAX_COMPARED} lines: no difference shown)"]
     found = list(difflib.unified_diff(before, after, "now", "then", lineterm="", n=2))
     more = [f"… {len(found) - MAX_DIFF} more lines"] if len(found) > MAX_DIFF else []
     return found[:MAX_DIFF] + more
