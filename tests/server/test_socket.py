@@ -314,8 +314,12 @@ def test_who_sends_many_at_once_is_heard_all_the_time(door: Door, monkeypatch: p
         _until(lambda: _running(mark))
         for number in range(21):
             gone.send({"type": "execute_command", "data": {"command": f": {mark}; sleep 60"}, "id": number})
-        assert gone.ask({"type": "ping"})["id"] == 20  # the one that was too much
-        assert gone.receive()["type"] == "pong"
+        gone.send({"type": "ping"})
+        frames = [frame := gone.receive()]
+        while frame["type"] != "pong":
+            frames.append(frame := gone.receive())
+        told = [frame.get("id") for frame in frames if frame["type"] == "error"]
+        assert told == [20]  # the one that was too much; a status may stand before it
     _until(lambda: not door.front.sockets and not _running(mark))
 
 
