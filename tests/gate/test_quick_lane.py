@@ -243,7 +243,7 @@ async def test_call_goes_on_when_the_answer_to_its_commit_was_lost(remote: World
         nonlocal trips
         trips += moment == "committed"
         if trips == trip and moment == "committed":
-            remote.writer._lane._bare.close()
+            remote.writer._express.lane._bare.close()
             raise psycopg.OperationalError("server closed the connection unexpectedly")
 
     remote.database.watch = watch

@@ -9,12 +9,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
 from proctor.protocol.errors import StoreUnavailableError, UnavailableError, UsageError
 from proctor.protocol.events import Draft, Event
 from proctor.store.database import Database
+from proctor.trace.log import lock_log
 from proctor.trace.metrics import TraceMetrics
 from proctor.trace.reader import stream
 from proctor.trace.verify import verify
@@ -131,23 +133,162 @@ async def _at_rest(writer: TraceWriter) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_a_lone_coroutine_leaves_only_the_waiting_to_the_writer(database: Database) -> None:
-    """It tells the database what to write in its own thread; the disk or the server is waited for in the writer's."""
+async def _threads_of(writer: TraceWriter, database: Database) -> list[tuple[bool, str]]:
+    """What one more event does on the database, and whether in this thread."""
     moments: list[tuple[bool, str]] = []
     here = threading.get_ident()
-    with _writer(database) as writer:
-        for _ in range(3):  # the first ones make the log, the lane's connection and its statements
-            await _at_rest(writer)
-            await writer.append_async([draft()])
-        await _at_rest(writer)
-        database.watch = lambda moment: moments.append((threading.get_ident() == here, moment))
+    for _ in range(3):  # the first ones make the log, the lane's connection and its statements
         await writer.append_async([draft()])
-        database.watch = None
-    told, (elsewhere, last) = moments[:-1], moments[-1]
-    assert (elsewhere, last) == (False, "committed")
-    assert {mine for mine, text in told if text != "COMMIT"} == {True}
-    assert {mine for mine, text in told if text == "COMMIT"} <= {False}
+        await _at_rest(writer)
+    database.watch = lambda moment: moments.append((threading.get_ident() == here, moment))
+    await writer.append_async([draft()])
+    database.watch = None
+    return moments
+
+
+async def test_a_lone_coroutine_writes_without_a_change_of_threads(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a quick disk it writes by itself; on a server its own loop hears the answer."""
+    monkeypatch.setattr("proctor.store.lane._QUICK_SECONDS", 60.0)
+    with _writer(database) as writer:
+        moments = await _threads_of(writer, database)
+    assert moments[-1] == (True, "committed")
+    assert {here for here, _ in moments} == {True}
     assert verify(database, KEY).ok
+
+
+async def test_a_slow_disk_is_waited_for_in_the_writers_thread(
+    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One slow commit, and for a while no loop waits for the disk; telling the database stays its own."""
+    monkeypatch.setattr("proctor.store.lane._QUICK_SECONDS", -1.0)
+    monkeypatch.setattr("proctor.store.lane._SLOW_SECONDS", 60.0)
+    with _writer(sqlite_database) as writer:
+        moments = await _threads_of(writer, sqlite_database)
+    assert moments[-2:] == [(False, "COMMIT"), (False, "committed")]
+    assert {here for here, _ in moments[:-2]} == {True}
+
+
+async def test_who_writes_again_and_again_lets_others_go_between(
+    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coroutine that never has to wait for the writer still gives every other one its turn."""
+    monkeypatch.setattr("proctor.store.lane._QUICK_SECONDS", 60.0)
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    with _writer(sqlite_database) as writer:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(other())
+            for _ in range(20):
+                await writer.append_async([draft()])
+            task.cancel()
+    assert turns >= 20
+
+
+@pytest.mark.postgres
+def test_what_is_on_its_way_when_the_loop_ends_is_brought_home(postgres_database: Database) -> None:
+    """The server still works on it, its caller and its loop are gone: the writer waits for it before it closes."""
+    writer = _writer(postgres_database)
+    writer.append([draft()])
+
+    async def leave(lock: sa.Connection) -> None:
+        for _ in range(2):
+            await writer.append_async([draft()])
+            await _at_rest(writer)
+        lock_log(lock, KEY)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(writer.append_async([draft(event="finding")]))
+            await asyncio.sleep(0.1)
+            assert writer._express.flight is not None
+            task.cancel()
+
+    with postgres_database.write() as lock:
+        asyncio.run(leave(lock))
+    writer.close()
+    assert [event.event for event in stream(postgres_database)][-1] == "finding"
+    assert verify(postgres_database, KEY).ok
+
+
+@pytest.mark.postgres
+async def test_a_writer_closed_by_the_loop_that_listens_waits_itself(postgres_database: Database) -> None:
+    """Whoever closes the writer cannot hear the answer meanwhile: the writer's thread waits for it."""
+    writer = _writer(postgres_database)
+    for _ in range(3):
+        await writer.append_async([draft()])
+        await _at_rest(writer)
+    with postgres_database.write() as lock:
+        lock_log(lock, KEY)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(writer.append_async([draft(event="finding")]))
+            await asyncio.sleep(0.1)
+            assert writer._express.flight is not None
+            task.cancel()
+    writer.close()
+    assert [event.event for event in stream(postgres_database)][-1] == "finding"
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("written", [True, False])
+async def test_a_server_lost_under_a_flight_costs_nobody_an_event(
+    postgres_database: Database, written: bool
+) -> None:
+    """Before its commit or after it: the one on its way and those who wait behind it are each written once."""
+
+    def lose(moment: str) -> None:
+        if moment == "committed":
+            postgres_database.watch = None
+            writer._express.lane._bare.close()
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+    with _writer(postgres_database) as writer:
+        for _ in range(3):
+            await writer.append_async([draft()])
+            await _at_rest(writer)
+        async with asyncio.TaskGroup() as group:
+            with postgres_database.write() as lock:
+                lock_log(lock, KEY)
+                task = group.create_task(writer.append_async([draft(event="task")]))
+                await asyncio.sleep(0.05)
+                assert writer._express.flight is not None
+                behind = [writer.submit([draft(event="finding")]) for _ in range(3)]
+                pid = writer._express.lane._bare.info.backend_pid
+                if written:
+                    postgres_database.watch = lose
+                else:
+                    lock.exec_driver_sql(f"SELECT pg_terminate_backend({pid})")
+        assert task.result()[0].event == "task"
+        assert [future.result(30)[0].event for future in behind] == ["finding"] * 3
+    told = [event.event for event in stream(postgres_database)]
+    assert sorted(told[3:]) == ["finding"] * 3 + ["task"]
+    assert verify(postgres_database, KEY).ok
+
+
+@pytest.mark.postgres
+async def test_a_loop_that_hangs_holds_nobody_else_up(postgres_database: Database) -> None:
+    """Its own event is on its way; others are written past it, and it is found written when the loop comes back."""
+    with _writer(postgres_database) as writer:
+        for _ in range(3):
+            await writer.append_async([draft()])
+            await _at_rest(writer)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(writer.append_async([draft(event="task")]))
+            await asyncio.sleep(0)
+            assert writer._express.flight is not None
+            other = threading.Thread(target=writer.append, args=([draft(event="finding")],))
+            other.start()
+            other.join(30)  # in the loop's own thread: it hangs
+            assert not other.is_alive()
+        assert task.result()[0].event == "task"
+        await writer.append_async([draft(event="progress")])
+    assert [event.event for event in stream(postgres_database)][-3:] == ["task", "finding", "progress"]
+    assert verify(postgres_database, KEY).ok
 
 
 async def test_a_loop_goes_on_while_somebody_else_holds_the_database(sqlite_database: Database) -> None:

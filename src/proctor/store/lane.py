@@ -1,14 +1,16 @@
 """The quick lane: a change whose statements are known beforehand, each of which must touch exactly so many rows.
 
 All of it or nothing, durable when `settle` returns True. It comes in two halves: `send` says what is to change and waits
-for nothing, so that an event loop may do it; `settle` waits for the disk or the server, in a thread. What does not fit is
-for the ordinary way, which finds out why.
+for nothing, so that an event loop may do it; `settle` waits for the disk or the server. Whoever must not wait looks at
+`prompt` (a disk that was quick lately) or listens on `answers_on` (a server's socket) first. What does not fit is for the
+ordinary way, which finds out why.
 """
 
 from __future__ import annotations
 
 import select
 import sqlite3
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -26,6 +28,9 @@ _NAME: Final = "a change of the quick lane"
 # it is undone as well, and worth another try.
 _UNFIT: Final = ("22012", "40001", "40P01")
 _MAX_PREPARED: Final = 256
+# A disk that answers within the first is not worth a change of threads; one that did not is left to a thread for the second.
+_QUICK_SECONDS: Final = 0.002
+_SLOW_SECONDS: Final = 0.25
 _TEXT, _BINARY = 0, 1
 _EITHER: Final = select.POLLIN | select.POLLOUT
 
@@ -50,6 +55,20 @@ class _Hand(Protocol):
 
     def settle(self, watch: _Watch) -> None:
         """Wait until it is durable."""
+        ...
+
+    @property
+    def prompt(self) -> bool:
+        """Whether that is likely to take less than a change of threads is worth."""
+        ...
+
+    @property
+    def answers_on(self) -> int | None:
+        """The socket on which the answer comes, if it comes on one."""
+        ...
+
+    def arrived(self) -> bool:
+        """Whether the answer is there; asked when something has come."""
         ...
 
 
@@ -98,6 +117,26 @@ class Lane:
             raise
         return True
 
+    @property
+    def prompt(self) -> bool:
+        """Whether `settle` may be called where others wait: it only has to wait for a disk that was quick lately."""
+        return self._hand is not None and self._failed is None and self._hand.prompt
+
+    @property
+    def answers_on(self) -> int | None:
+        """Where the answer to what was sent comes in; None when it has to be waited for in a thread."""
+        return None if self._hand is None or self._failed is not None else self._hand.answers_on
+
+    def arrived(self) -> bool:
+        """Whether `settle` would not wait any more; asked whenever something has come in."""
+        if self._hand is None:
+            return True
+        try:
+            return self._hand.arrived()
+        except self._dialect.loaded_dbapi.Error as error:
+            self._failed = error
+            return True
+
     def close(self) -> None:
         """Let the connection go, and with it whatever was not committed."""
         bare, self._bare, self._hand = self._bare, None, None
@@ -140,6 +179,18 @@ class _OneByOne:
     def __init__(self, bare: sqlite3.Connection) -> None:
         self._cursor = bare.cursor()
         self._cursor.execute("PRAGMA busy_timeout=0")  # sending waits for nobody: the ordinary way does
+        self._slow_until = 0.0
+
+    @property
+    def prompt(self) -> bool:
+        return time.monotonic() >= self._slow_until
+
+    @property
+    def answers_on(self) -> None:
+        return None
+
+    def arrived(self) -> bool:
+        return True
 
     def send(self, steps: Sequence[Step], watch: _Watch) -> bool:
         cursor = self._cursor
@@ -168,7 +219,11 @@ class _OneByOne:
 
     def settle(self, watch: _Watch) -> None:
         watch("COMMIT")
+        began = time.monotonic()
         self._cursor.execute("COMMIT")
+        ended = time.monotonic()
+        if ended - began > _QUICK_SECONDS:
+            self._slow_until = ended + _SLOW_SECONDS
         watch("committed")
 
 
@@ -185,6 +240,7 @@ class _AllAtOnce:
         self._ready.register(self._pq.socket, select.POLLIN)
         self._names: dict[str, bytes] = {}
         self._unknown: tuple[str, list[bytes | None], list[int]] | None = None
+        self._unsent = False  # more than the socket takes at once
 
     def send(self, steps: Sequence[Step], watch: _Watch) -> bool:
         text = _joined(tuple([(step.text, step.rows) for step in steps]))
@@ -197,8 +253,20 @@ class _AllAtOnce:
         self._unknown = (text, values, formats) if name is None else None
         if name is not None:
             self._pq.send_query_prepared(name, values, formats)
-            self._pq.flush()
+            self._unsent = bool(self._pq.flush())
         return True
+
+    @property
+    def prompt(self) -> bool:
+        return False  # a server may let us wait for a lock, or for ever
+
+    @property
+    def answers_on(self) -> int | None:
+        return None if self._unsent or self._unknown is not None else self._pq.socket
+
+    def arrived(self) -> bool:
+        self._pq.consume_input()
+        return not self._pq.is_busy()
 
     def settle(self, watch: _Watch) -> None:
         if self._unknown is not None:

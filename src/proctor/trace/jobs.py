@@ -124,12 +124,13 @@ class FutureJob(Job):
 class AsyncJob(Job):
     """Its caller is a coroutine."""
 
-    __slots__ = ("future", "loop")
+    __slots__ = ("future", "landed", "loop")
 
     def __init__(
         self, drafts: Sequence[Draft], change: Change[Any] | None = None, sure: Sure | None = None
     ) -> None:
         super().__init__(drafts, change, sure)
+        self.landed = False  # written before anybody had to wait
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self.loop.create_future()
 

@@ -31,6 +31,7 @@ class Advance(NamedTuple):
 
     steps: list[Step]
     events: list[Event]
+    base: Head
     log: Head
     heads: dict[str, Head]
 
@@ -60,7 +61,7 @@ class Tip:
         steps += [Step(EVENT[self._dialect], row) for row in rows]
         if self._dialect == "postgresql":
             steps.append(Step(_TELL, (CHANNEL, str(log.last_seq))))
-        return Advance(steps, events, log, heads)
+        return Advance(steps, events, self._log, log, heads)
 
     def _moved(self, before: Head | None, after: Head) -> Step:
         if before is None:
@@ -68,8 +69,11 @@ class Tip:
         new = (after.last_seq, after.count, after.hash, after.mac)
         return Step(_MOVE_IN[self._dialect], (*new, *before.row()))
 
-    def keep(self, log: Head, heads: dict[str, Head]) -> None:
-        """Remember where the log stands after a commit of ours."""
+    def keep(self, log: Head, heads: dict[str, Head], *, onto: Head | None = None) -> None:
+        """Remember where the log stands after a commit of ours, unless another has gone by since we stood at `onto`."""
+        if onto is not None and onto is not self._log:
+            self.miss()
+            return
         self._log = log
         if len(self._traces) + len(heads) > MAX_TRACES:
             self._traces.clear()

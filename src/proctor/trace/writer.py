@@ -14,22 +14,16 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, cast
-
-import sqlalchemy as sa
 
 from proctor.protocol.errors import ProctorError, UnavailableError
 from proctor.protocol.events import Draft, Event
 from proctor.store.database import Database
-from proctor.store.faults import explain
-from proctor.store.lane import Lane
-from proctor.trace.chain import Head
+from proctor.trace.batches import Batches, fail
+from proctor.trace.express import Express, Flight
 from proctor.trace.jobs import AsyncJob, Change, FutureJob, Guard, Job, Sure, ThreadJob, answer
-from proctor.trace.log import append_prepared, is_written, lock_log
 from proctor.trace.rows import Redacts, prepare
-from proctor.trace.tip import Tip
 from proctor.trace.wake import watcher_of
 
 __all__ = ["Observer", "TraceWriter"]
@@ -38,10 +32,8 @@ T = TypeVar("T")
 
 DEADLINE = 60.0
 _LINGER = 0.002  # after a crowded batch: how long its callers may take to come back and share the next one
-_HOLD_SECONDS = 10.0  # how long one batch may hold the lock that all writers of all machines need
 _FEW = 8  # events that the quick lane takes at once
-_RETRIES = 3
-_RETRY_STATES = {"40001", "40P01"}  # serialization failure, deadlock: the database asks to do it again
+_PATIENCE = 0.2  # how long those behind a flight wait for it, before the ordinary way goes by
 
 
 class Observer(Protocol):
@@ -69,14 +61,16 @@ class TraceWriter:
         self._max_batch, self._max_queue = max_batch, max_queue
         self._observer = observer
         self._watcher = watcher_of(database)
-        self._lane, self._tip = Lane(database), Tip(database.dialect, key)
+        self._express = Express(database, key)
+        self._batches = Batches(database, key, redactor, self._express.tip)
         self._queue: deque[Job] = deque()
         self._lock = threading.Lock()
         self._filled, self._drained = threading.Condition(self._lock), threading.Condition(self._lock)
         self._wanted = 1  # how many waiting jobs wake the writer
         self._crowd = 1  # how many came last time
-        self._rests = False  # the thread waits, and whoever comes first may use lane and tip in its place
-        self._sent: Job | None = None  # what that one has told the lane
+        self._rests = False  # the thread waits, and whoever comes first may use the express in its place
+        self._sent: Job | None = None  # what that one has told, and leaves to the thread to wait for
+        self._landing = False  # a loop has written by itself and lets others go now
         self._closed = False
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name="proctor-trace-writer", daemon=True)
@@ -133,6 +127,9 @@ class TraceWriter:
         """Write what was handed over, then end; later calls are refused."""
         with self._lock:
             self._closed = True
+            flight = self._express.flight
+            if flight is not None and _is_ours(flight.job.loop):  # which cannot listen while it waits here
+                self._sent = self._express.recall()
             self._filled.notify_all()
             self._drained.notify_all()
         if os.getpid() == self._pid:
@@ -159,8 +156,11 @@ class TraceWriter:
 
     async def _wait_async(self, job: AsyncJob, deadline: float, *, takes_back: bool = True) -> Any:
         until = time.monotonic() + deadline
-        if not self._offer(job, sends=True):
+        if not self._offer(job):
             await asyncio.to_thread(self._put, job, until)
+        if job.landed:
+            await self._let_others_go()
+            return _outcome(job)
         timer = job.loop.call_later(max(0.0, until - time.monotonic()), job.late)
         try:
             await job.future
@@ -174,18 +174,30 @@ class TraceWriter:
             timer.cancel()
         return _outcome(job)
 
-    def _offer(self, job: Job, *, sends: bool = False) -> bool:
-        """Hand a job over; False when the queue is full. `sends`: the caller may tell it to the quick lane itself."""
+    async def _let_others_go(self) -> None:
+        """Who writes again and again without waiting must let others go between; those then share a commit."""
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._landing = False
+
+    def _offer(self, job: Job) -> bool:
+        """Hand a job over; False when the queue is full."""
         with self._lock:
             self._check_open()
             if len(self._queue) >= self._max_queue:
                 return False
-            if sends and self._rests and self._sent is None and not self._queue and self._send(job):
+            if isinstance(job, AsyncJob) and self._is_free() and self._send(job):
                 return True
             self._queue.append(job)
             if len(self._queue) == self._wanted:
                 self._filled.notify()
             return True
+
+    def _is_free(self) -> bool:
+        """Whether a loop may write by itself: nobody is at work or waits, and no crowd that could share a commit."""
+        alone = self._crowd == 1 and not self._queue and not self._landing
+        return alone and self._rests and self._sent is None and self._express.flight is None
 
     def _put(self, job: Job, until: float) -> None:
         while not self._offer(job):
@@ -214,7 +226,8 @@ class TraceWriter:
                 if jobs:  # all may have been taken back
                     self._write(jobs)
         finally:
-            self._lane.close()
+            if self._express.flight is None:  # else its loop brings it home
+                self._express.close()
             self._abandon()
 
     def _abandon(self) -> None:
@@ -225,14 +238,14 @@ class TraceWriter:
             left += [self._sent] if self._sent is not None else []
             self._queue.clear()
             self._drained.notify_all()
-        _fail(left, _refused("its thread ended", "Start the process again."))
+        fail(left, _refused("its thread ended", "Start the process again."))
 
     def _collect(self) -> list[Job] | None:
         """The next batch; None when closed and drained."""
         with self._lock:
             self._wanted, self._rests = 1, True
-            while not self._queue and self._sent is None and not self._closed:
-                self._filled.wait()
+            while not self._is_due():
+                self._filled.wait(None if self._express.flight is None else _PATIENCE)
             self._rests = False
             if self._sent is not None:
                 jobs, self._sent = [self._sent], None
@@ -242,6 +255,15 @@ class TraceWriter:
                 return None
         self._crowd = len(jobs)
         return jobs
+
+    def _is_due(self) -> bool:
+        """Whether there is something to do for us, or the end has come; who waits behind a flight has patience."""
+        flight = self._express.flight
+        if flight is not None and flight.lost:
+            self._sent, flight = self._express.recall(), None
+        if self._sent is not None or flight is None:
+            return self._sent is not None or bool(self._queue) or self._closed
+        return bool(self._queue) and time.monotonic() - flight.since > _PATIENCE
 
     def _gather(self) -> list[Job]:
         """What waits, and whoever will be back in a moment."""
@@ -264,9 +286,9 @@ class TraceWriter:
 
     def _write(self, jobs: list[Job]) -> None:
         began = time.perf_counter()
-        jobs = jobs if jobs[0].ahead is not None else self._prepare(jobs)
+        jobs = jobs if jobs[0].ahead is not None else self._batches.prepare(jobs)
         try:
-            done = jobs if self._quick(jobs) else self._commit(jobs)
+            done = jobs if self._quick(jobs) else self._batches.commit(jobs)
         except Exception as error:  # noqa: BLE001 - worker loop: whatever it is, its waiters must hear of it
             self._part(jobs, error)
         else:
@@ -275,133 +297,95 @@ class TraceWriter:
     def _part(self, jobs: list[Job], error: Exception) -> None:
         """After a failed batch: one by one if one of them may be the cause, else all hear the reason."""
         if len(jobs) == 1 or isinstance(error, UnavailableError):
-            _fail(jobs, error)
+            fail(jobs, error)
             return
         for job in jobs:
             self._write([job])
 
-    def _prepare(self, jobs: list[Job]) -> list[Job]:
-        """Redact before the transaction begins; a draft that cannot be written fails its own job only."""
-        drafts = [draft for job in jobs for draft in job.drafts]
-        try:
-            prepared = prepare(drafts, self._redactor)
-        except Exception as error:  # noqa: BLE001 - worker loop: find out whose it is
-            if len(jobs) > 1:
-                return [one for job in jobs for one in self._prepare([job])]
-            _fail(jobs, error)
-            return []
-        place = 0
-        for job in jobs:
-            job.prepared = prepared[place : place + len(job.drafts)]
-            place += len(job.drafts)
-        return jobs
-
-    def _send(self, job: Job) -> bool:
-        """In the caller's own thread while ours rests: what waits for nothing need not change threads."""
+    def _send(self, job: AsyncJob) -> bool:
+        """In the caller's own thread while ours rests: what need not wait need not change threads."""
         if not _is_known(job):
             return False
         job.prepared = prepare(job.drafts, self._redactor)
         try:
-            if not self._told(job):
+            if not self._express.tell(job):
                 return False
-            job.taken, self._sent = True, job
-            self._filled.notify()
+            if self._express.lane.prompt:
+                self._landing = job.landed = self._land(job)
+                return job.landed
+            job.taken = True
+            if not self._express.listen(job, self._arrived):
+                self._sent = job
+                self._filled.notify()
         except BaseException:
+            self._express.recall()
             self._sent = None
-            self._lane.close()  # an open transaction that nobody settles would keep all others out
+            self._express.close()  # an open transaction that nobody settles would keep all others out
             raise
         return True
+
+    def _land(self, job: AsyncJob) -> bool:
+        """Finish a job in its own loop; False when it is for the ordinary way after all."""
+        began = time.perf_counter()
+        if not self._express.land(job):
+            return False
+        self._publish([job], time.perf_counter() - began)
+        job.loop.call_soon(
+            self._landed, job
+        )  # not at once: who writes again and again must let others go between
+        return True
+
+    def _landed(self, job: AsyncJob) -> None:
+        self._landing = False
+        job.finish()
+
+    def _arrived(self, flight: Flight) -> None:
+        """Its loop heard from the server."""
+        with self._lock:
+            if not self._express.arrived(flight):
+                return
+            job = flight.job
+            try:
+                landed = self._land(job)
+            except Exception as error:  # noqa: BLE001 - worker loop: whatever it is, its waiter must hear of it
+                fail([job], error)
+            else:
+                if landed:
+                    job.finish()
+                else:
+                    job.taken = False
+                    self._queue.appendleft(job)
+            if self._queue or self._closed:
+                self._filled.notify()
 
     def _quick(self, jobs: list[Job]) -> bool:
         """One job whose change is known beforehand, on a log as we left it: nothing is read, one trip writes all."""
         job = jobs[0] if len(jobs) == 1 else None
         if job is None:
             return not jobs
-        if job.ahead is None and not (_is_known(job) and self._told(job)):
+        if job.ahead is None and (self._express.flight is not None or not _is_known(job)):
             return False
-        ahead, fits = job.ahead, self._lane.settle()
-        assert ahead is not None
-        if fits:
-            self._tip.keep(ahead.log, ahead.heads)
-            job.quickly(ahead.events)
-        else:
-            self._tip.miss()
-            job.tried = ahead.events if fits is None else []
-        return bool(fits)
-
-    def _told(self, job: Job) -> bool:
-        """Tell the lane what this job writes; False when that is for the ordinary way."""
-        ahead = self._tip.advance(job.prepared)
-        if ahead is None:
-            return False
-        if not self._lane.send([*ahead.steps, *(job.sure.steps if job.sure is not None else ())]):
-            self._tip.miss()
-            return False
-        job.ahead = ahead
-        return True
-
-    def _commit(self, jobs: list[Job]) -> list[Job]:
-        """One durable transaction for all; those whose own change failed hear of it and are left out."""
-        failed: list[tuple[Job, Exception]] = []
-        for attempt in range(1, _RETRIES + 1):
-            try:
-                heads: dict[str, Head] = {}
-                with self._database.write(within=_HOLD_SECONDS) as connection:
-                    log = lock_log(connection, self._key)
-                    self._tip.meet(log)
-                    failed = self._apply(connection, jobs, log, heads)
-            except (sa.exc.DBAPIError, UnavailableError) as error:
-                self._tip.forget()
-                if attempt == _RETRIES or not _once_more(error):
-                    raise
-            else:
-                self._tip.keep(log, heads)
-                break
-        for job, reason in failed:
-            _fail([job], reason)
-        out = {id(job) for job, _ in failed}
-        return [job for job in jobs if id(job) not in out]
-
-    def _apply(
-        self, connection: sa.Connection, jobs: list[Job], log: Head, heads: dict[str, Head]
-    ) -> list[tuple[Job, Exception]]:
-        failed: list[tuple[Job, Exception]] = []
-        if jobs[0].tried and is_written(connection, jobs[0].tried[0]):
-            jobs[0].quickly(jobs[0].tried)  # the server was lost after the commit, not before
-            return failed
-        for job in jobs:
-            refusal = job.guard() if job.guard is not None else None
-            if refusal is not None:
-                job.prepared = []
-                failed.append((job, refusal))
-            elif job.change is not None:
-                try:
-                    # Alone it needs no savepoint of its own: its error undoes the whole transaction.
-                    with connection.begin_nested() if len(jobs) > 1 else nullcontext():
-                        job.value, drafts = job.change(connection)
-                        job.prepared = prepare(drafts, self._redactor)
-                except Exception as error:  # worker loop: it goes to its caller
-                    if len(jobs) == 1:
-                        raise
-                    if not connection.in_transaction() or connection.invalidated or _is_fault(error):
-                        raise
-                    job.prepared = []
-                    failed.append((job, error))
-        rows = [row for job in jobs for row in job.prepared]
-        written, place = append_prepared(connection, rows, key=self._key, log=log, heads=heads), 0
-        for job in jobs:
-            job.events = written[place : place + len(job.prepared)]
-            place += len(job.prepared)
-        return failed
+        return (job.ahead is not None or self._express.tell(job)) and self._express.land(job)
 
     def _tell(self, jobs: list[Job], seconds: float) -> None:
         """After the commit: wake cursors, then the callers."""
+        self._publish(jobs, seconds)
+        answer(jobs)
+
+    def _publish(self, jobs: list[Job], seconds: float) -> None:
         events = [event for job in jobs for event in job.events]
         if events:
             self._watcher.publish(events[-1].seq)
             if self._observer is not None:
                 self._observer.batch(events, seconds)
-        answer(jobs)
+
+
+def _is_ours(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether this very thread runs it."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 def _is_known(job: Job) -> bool:
@@ -413,25 +397,6 @@ def _outcome(job: Job) -> Any:
     if job.error is not None:
         raise job.error
     return job.result
-
-
-def _fail(jobs: list[Job], error: Exception) -> None:
-    if isinstance(error, sa.exc.DBAPIError):
-        error = explain(error, "of the trace") or error
-    for job in jobs:
-        job.error = error
-    answer(jobs)
-
-
-def _once_more(error: Exception) -> bool:
-    """Whether the database itself asks to do the transaction again."""
-    cause = error if isinstance(error, sa.exc.DBAPIError) else error.__cause__
-    return getattr(getattr(cause, "orig", None), "sqlstate", None) in _RETRY_STATES
-
-
-def _is_fault(error: Exception) -> bool:
-    """Whether disk, server or lock failed: then it failed for all, not only for the caller who met it."""
-    return isinstance(error, sa.exc.DBAPIError) and explain(error, "") is not None
 
 
 def _late(reason: str, deadline: float) -> UnavailableError:
