@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -82,21 +83,27 @@ def add(
         )
         task = app.tasks.add(new)
         if watch:
-            _see_to_it(app, task)
+            _see_to_it(app, task, lambda: None)
             return watch_task(app, task.task_id, as_json=as_json)
-        # First what is true already: who reads no id adds the task again, and it is done twice.
-        if as_json:
-            print_json(asdict(task))
-        else:
-            click.echo(f"{task.task_id}  added. `proctor tasks watch {task.task_id}` shows how it goes on.")
-        _see_to_it(app, task)
+        words = f"added. `proctor tasks watch {task.task_id}` shows how it goes on."
+        _see_to_it(app, task, lambda: _tell(task, words, as_json))
     finally:
         app.close()
     return 0
 
 
-def _see_to_it(app: App, task: Task) -> None:
-    """Have somebody execute what was written down; when nobody can be had, say that it stands nevertheless."""
+def _tell(task: Task, words: str, as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(task))
+    else:
+        click.echo(f"{task.task_id}  {words}")
+
+
+def _see_to_it(app: App, task: Task, tell: Callable[[], None]) -> None:
+    """Have somebody execute what was written down, then tell; when nobody can be had, it stands and is told too.
+
+    Who reads no id adds the task again, and it is done twice.
+    """
     from proctor.engine.client import ensure
     from proctor.protocol.errors import UnavailableError
 
@@ -105,6 +112,8 @@ def _see_to_it(app: App, task: Task) -> None:
     except UnavailableError:
         click.echo(f"{task.task_id} is {task.status}; that is written down and stays.", err=True)
         raise
+    finally:
+        tell()
 
 
 def _known_agent(app: App, name: str) -> str:
@@ -304,11 +313,7 @@ def _change(name: str, verb: str, as_json: bool) -> None:
     try:
         change = app.tasks.cancel if verb == "cancel" else app.tasks.retry
         task = change(name, by=getpass.getuser())
-        if as_json:
-            print_json(asdict(task))
-        else:
-            stopping = " (stopping)" if task.cancel_requested else ""
-            click.echo(f"{task.task_id}  {task.status}{stopping}")
-        _see_to_it(app, task)
+        stopping = " (stopping)" if task.cancel_requested else ""
+        _see_to_it(app, task, lambda: _tell(task, f"{task.status}{stopping}", as_json))
     finally:
         app.close()
