@@ -160,7 +160,7 @@ def _make(words: Words) -> Finding | None:
 def _compiler(words: Words) -> Finding | None:
     """What it makes is written; a response file may hold any option."""
     texts = [word.text or "" for word in words[1:]]
-    for text, after in zip(texts, [*texts[1:], ""], strict=True):
+    for text, after in zip(texts, [*texts[1:], ""], strict=False):  # alone it has no words
         if text.startswith("@"):
             return _ask("compiler.options", "the options are read from a file")
         # Reading the system's directories is allowed, so that only an option tells that one is written.
