@@ -15,6 +15,7 @@ from fastapi import APIRouter, Body, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from proctor.engine.controls import ALL, paused_scopes
 from proctor.protocol.errors import UsageError
 from proctor.protocol.ids import new_id
 from proctor.protocol.limits import Limits
@@ -186,7 +187,11 @@ def _stands(front: Front, plan_id: str, hold: float) -> tuple[str, float]:
         return "ended", 0.0
     if front.app.plans.stuck(row):
         return f"asks {row.waiting_for}", hold
-    return ("nobody's", BEGIN_SECONDS) if row.owner is None else ("runs", WATCH_SECONDS)
+    if row.owner is not None:
+        return "runs", WATCH_SECONDS
+    with front.app.database.read() as connection:
+        paused = ALL in paused_scopes(connection)
+    return ("paused", 0.0) if paused else ("nobody's", BEGIN_SECONDS)
 
 
 async def _answer(front: Front, plan_id: str, trouble: str) -> Response:
