@@ -85,7 +85,41 @@ PROJECTS: dict[str, Project] = {
         {"setup.cfg": "", "tests/test_x.py": "import unittest\n"},
         ("python",),
         ("python3 -m venv .venv",),
+        (f"{VENV} unittest discover -s tests",),
+    ),
+    "unittest in a package": Project(
+        {"setup.cfg": "", "tests/__init__.py": "", "tests/test_x.py": "import unittest\n"},
+        ("python",),
+        ("python3 -m venv .venv",),
         (f"{VENV} unittest discover -s tests -t .",),
+    ),
+    "plain functions": Project(
+        {"setup.cfg": "", "tests/test_x.py": "def test_a():\n    assert 1\n"},
+        ("python",),
+        ("python3 -m venv .venv", f"{PIP} pytest"),
+        (f"{VENV} pytest",),
+    ),
+    "files with tests beside them": Project(
+        {"calc.py": "", "test_calc.py": "def test_a():\n    assert 1\n"},
+        ("python",),
+        (),
+        ("python3 -m pytest",),
+    ),
+    "files with classes of tests": Project(
+        {
+            "calc.py": "",
+            "test_calc.py": "import unittest\n\n\nclass T(unittest.TestCase):\n    def test_a(self): ...\n",
+        },
+        ("python",),
+        (),
+        ("python3 -m unittest discover",),
+    ),
+    "a stray test": Project(
+        {"go.mod": "module x\n", "test/test_x.py": "def test_a(): ...\n"},
+        ("go",),
+        ("go mod download",),
+        ("go test ./...",),
+        ("go vet ./...",),
     ),
     "django": Project(
         {"manage.py": "", "requirements.txt": "django\n"},

@@ -11,6 +11,18 @@ __all__ = ["python_project"]
 
 FILES = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "Pipfile", "tox.ini", "manage.py")
 REQUIREMENTS = ("requirements.txt", "requirements-dev.txt", "requirements_dev.txt", "dev-requirements.txt")
+#: With one of these a stray test in Python does not make a Python project.
+OTHERS = (
+    "package.json",
+    "go.mod",
+    "Cargo.toml",
+    "pom.xml",
+    "build.gradle",
+    "composer.json",
+    "Gemfile",
+    "Makefile",
+)
+PLACES = ("tests", "test", ".")
 EXTRAS = ("dev", "test", "tests", "testing", "lint")
 
 
@@ -25,7 +37,11 @@ class Manager(NamedTuple):
 def python_project(root: Root) -> Ecosystem | None:
     """Describe a Python project, or None if this is none."""
     if not root.has(*FILES):
-        return None
+        # A few files with tests beside them are a project too, with nothing to install.
+        test = [] if root.has(*OTHERS) else _by_tests(root)
+        return (
+            Ecosystem("python", (), _spelt(test, Manager((), "python3", "python3 -m ")), ()) if test else None
+        )
     project = root.toml("pyproject.toml")
     test, lint = _test(root, project), _lint(root, project)
     tools = [
@@ -93,7 +109,24 @@ def _test(root: Root, project: dict[str, Any]) -> list[str]:
         return ["tox"]
     if root.has("noxfile.py"):
         return ["nox"]
-    return ["PYTHON -m unittest discover -s tests -t ."] if root.any("tests/test_*.py") else []
+    return _by_tests(root)
+
+
+def _by_tests(root: Root) -> list[str]:
+    """What the tests themselves ask for: plain functions need pytest, classes run with what Python brings along."""
+    for place in PLACES:
+        texts = [
+            text for text in root.texts(f"{place}/test*.py") if re.search(r"\bdef test|\bunittest\b", text)
+        ]
+        if any(
+            re.search(r"^(?:import pytest|from pytest|(?:async )?def test)", text, re.MULTILINE)
+            for text in texts
+        ):
+            return ["PROGRAM pytest"]
+        if texts:
+            top = " -t ." if root.has(f"{place}/__init__.py") and place != "." else ""
+            return [f"PYTHON -m unittest discover{'' if place == '.' else f' -s {place}'}{top}"]
+    return []
 
 
 def _lint(root: Root, project: dict[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 __all__ = ["Ecosystem", "Root", "table"]
 
+FEW = 20
 MAX_BYTES = 1_000_000
 
 
@@ -36,6 +37,11 @@ class Root:
     def any(self, pattern: str) -> bool:
         """Tell whether a file matches; of a huge directory only the start is looked at."""
         return any(path.is_file() for path, _ in zip(self.path.glob(pattern), range(1000), strict=False))
+
+    def texts(self, pattern: str) -> list[str]:
+        """The texts of a few files that match."""
+        found = [path for path, _ in zip(self.path.glob(pattern), range(FEW), strict=False)]
+        return [self.text(str(path.relative_to(self.path))) for path in sorted(found)]
 
     def text(self, name: str) -> str:
         """A small file's text, or nothing."""
