@@ -24,7 +24,9 @@ def worker() -> None:
     if app.database.dialect == "sqlite":
         message = "A worker shares a queue over PostgreSQL; set PROCTOR_DATABASE_URL. On SQLite the supervisor works."
         raise UsageError(message=message)
-    click.echo(f"Working for {app.database.place}; Ctrl-C ends it, and what it runs goes on elsewhere.", err=True)
+    click.echo(
+        f"Working for {app.database.place}; Ctrl-C ends it, and what it runs goes on elsewhere.", err=True
+    )
     try:
         asyncio.run(
             Supervisor(lambda: app.executor(kind="worker"), app.writer, kind="worker", idle_s=None).run()

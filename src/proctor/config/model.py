@@ -219,7 +219,9 @@ class Settings:
     )
     proof: RawTable = field(
         default_factory=RawTable,
-        metadata=_raw("How changes are proven: seconds, disk_mb, paths, flaky, docs, pictures (docs/howto/check.md)."),
+        metadata=_raw(
+            "How changes are proven: seconds, disk_mb, paths, flaky, docs, pictures (docs/howto/check.md)."
+        ),
     )
     standards: RawTable = field(
         default_factory=RawTable,
