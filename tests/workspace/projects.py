@@ -128,6 +128,15 @@ PROJECTS: dict[str, Project] = {
         (".venv/bin/python manage.py test",),
     ),
     "tox": Project({"tox.ini": "[tox]\n"}, ("python",), ("python3 -m venv .venv",), ("tox",)),
+    "scripts with tests beside them": Project(
+        {"calc.js": "", "calc.test.mjs": "import test from 'node:test';\n"}, ("node",), (), ("node --test",)
+    ),
+    "npm without a test script": Project(
+        {"package.json": "{}", "test/calc.js": "const test = require('node:test');\n"},
+        ("node",),
+        ("npm install",),
+        ("node --test",),
+    ),
     "npm": Project(
         {"package.json": '{"scripts": {"test": "jest", "lint": "eslint ."}}', "package-lock.json": ""},
         ("node",),

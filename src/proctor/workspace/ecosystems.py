@@ -22,8 +22,9 @@ LINT_TARGETS = ("lint",)
 
 
 def _node(root: Root) -> Ecosystem | None:
+    own = ("node --test",) if _uses_own_runner(root) else ()
     if not root.has("package.json"):
-        return None
+        return Ecosystem("node", (), own, ()) if own else None
     package = root.json("package.json")
     manager = _node_manager(root, str(package.get("packageManager", "")))
     scripts = {name: text for name, text in table(package, "scripts").items() if isinstance(text, str)}
@@ -33,9 +34,15 @@ def _node(root: Root) -> Ecosystem | None:
     return Ecosystem(
         "node",
         (_node_install(root, manager),),
-        (f"{manager} run test",) if "test" in scripts else (),
+        (f"{manager} run test",) if "test" in scripts else own,
         tuple(f"{manager} run {name}" for name in checks if name in scripts),
     )
+
+
+def _uses_own_runner(root: Root) -> bool:
+    """Whether tests stand where Node itself looks for them, and ask for its own runner."""
+    places = ("*.test.*js", "test/*.*js", "tests/*.test.*js")
+    return any("node:test" in text for place in places for text in root.texts(place))
 
 
 def _node_manager(root: Root, named: str) -> str:
