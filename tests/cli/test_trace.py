@@ -117,7 +117,7 @@ def test_a_line_of_an_event_shows_what_people_read(
         append_in(connection, [draft("t", details=details)], key=load_key(home / KEY_FILE), redactor=REDACTOR)
     assert main(["trace", "t"]) == 0
     said = capsys.readouterr().out
-    assert 'path="a b"  text="\\u001b[2Jx"' in said
+    assert 'text="\\u001b[2Jx"  path="a b"' in said
     assert "call_1" not in said
     assert "simulated" not in said
 

@@ -1,4 +1,4 @@
-"""One event as one line that fits the terminal, for every command that shows them; `--json` has all of it."""
+"""One event as one line, wrapped at words on a terminal, for every command that shows them; `--json` has all of it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from proctor.cli.output import columns, print_json
+from proctor.cli.output import fold, print_json
 
 if TYPE_CHECKING:
     from proctor.protocol.events import Event
 
 __all__ = ["clock", "print_event", "shortened"]
 
-_PIPE = 200
+_LINE = 240
+_HANG = 8
 _PLAIN = frozenset({"success", "running"})  # what an event's own name says already
+_SAID = frozenset({"text", "reason", "description", "error"})  # words for people come first
 # Names of other rows, and what every call has: needed to join, not to read.
 _QUIET = frozenset({"call", "call_id", "domain", "executor", "native_id", "side_effect"})
 
@@ -32,11 +34,11 @@ def print_event(event: Event, as_json: bool) -> None:
     what += [f"[{event.status.value}]"] if event.status.value not in _PLAIN else []
     what += [f"{event.duration_ms:.0f} ms"] if event.duration_ms is not None else []
     line = f"{event.seq:>6}  {clock(event.ts)[5:]}  {who:<8}  {' '.join(filter(None, what))}"
-    click.echo(shortened("  ".join([line, *_facts(event.details)]), columns() or _PIPE))
+    click.echo("\n".join(fold(shortened("  ".join([line, *_facts(event.details)]), _LINE), hang=_HANG)))
 
 
 def _facts(details: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in details.items():
+    for key, value in sorted(details.items(), key=lambda item: item[0] not in _SAID):
         if key in {"input", "inputs"} and isinstance(value, Mapping):
             yield from _facts(value)
         elif key not in _QUIET and value not in (None, "", [], {}) and (key, value) != ("simulated", False):
