@@ -130,7 +130,7 @@ class ProfileLoader:
 
 
 def _custom(place: Path) -> list[ProfileConfig]:
-    yaml = importlib.import_module("yaml")  # it has no types; DBOS brings it
+    yaml = importlib.import_module("yaml")  # it has no types
     found = []
     for path in sorted([*place.glob("*.yaml"), *place.glob("*.yml")]):
         try:
