@@ -212,7 +212,7 @@ class App:
                 lease=lease,
                 book=book,
                 places=GitPlaces(paths.worktrees_dir, paths.state_dir / "attempts"),
-                desk=book.desk,
+                capacity=book.capacity,
                 census=Census(self.database, book),
                 plans=self.plans,
                 chats=self.chats,

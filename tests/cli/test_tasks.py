@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from proctor.app import open_app
-from proctor.engine.dispatch import Desk, dispatch
+from proctor.engine.dispatch import Capacity, dispatch
 from proctor.engine.tasks import NewTask
 from proctor.store.tables import task_queue
 from tests.support.supervisors import stop_supervisor, supervisor_runs, until_task
@@ -198,7 +198,7 @@ def test_watching_a_row_of_another_program_shows_its_own_events_only(repo: Path)
         connection.execute(task_queue.insert().values(task_id="by-sql", description=" ", status="assigned"))
     words = [sys.executable, "-m", "proctor", "tasks", "watch", "by-sql", "--json"]
     watching = subprocess.Popen(words, cwd=repo, stdout=subprocess.PIPE, text=True)
-    looked = app.writer.transact(lambda c: dispatch(c, Desk({"sim": 1}), datetime.now(UTC), full=True))
+    looked = app.writer.transact(lambda c: dispatch(c, Capacity({"sim": 1}), datetime.now(UTC), full=True))
     app.close()
     said, _ = watching.communicate(timeout=100)
     assert looked.changed == 2

@@ -14,7 +14,7 @@ import pytest
 from proctor.agents.driver import AttemptEnd, Driver
 from proctor.engine.attempts import Agent, Place
 from proctor.engine.claims import Claim, Work
-from proctor.engine.dispatch import Desk
+from proctor.engine.dispatch import Capacity
 from proctor.engine.executor import Executor, Parts
 from proctor.engine.liveness import open_lease
 from proctor.engine.tasks import Task, Tasks
@@ -101,7 +101,7 @@ class House:
             lease=lease,
             book=Book(self.drivers),
             places=Scratch(self.root / "places"),
-            desk=lambda _: Desk(dict.fromkeys(self.drivers, self.slots)),
+            capacity=lambda _: Capacity(dict.fromkeys(self.drivers, self.slots)),
             **more,  # type: ignore[arg-type]  # the test names fields of Parts
         )
         return Executor(parts)

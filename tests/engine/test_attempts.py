@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from proctor.agents.driver import AttemptEnd, AttemptRequest, Capabilities, Outcome
 from proctor.engine import patience
-from proctor.engine.dispatch import Desk, dispatch
+from proctor.engine.dispatch import Capacity, dispatch
 from proctor.engine.patience import patiently
 from proctor.engine.tasks import NewTask
 from proctor.protocol.errors import StoreUnavailableError
@@ -157,7 +157,7 @@ async def test_what_was_handed_over_too_late_is_not_begun(house: House) -> None:
     """A job may wait in the queue beyond its deadline; no agent is started for it then."""
     clock = FakeClock()
     task = house.tasks.add(NewTask("x", agent="instant", deadline=clock.now() + timedelta(hours=1)))
-    house.writer.transact(lambda c: dispatch(c, Desk({"instant": 1}), clock.now(), full=True))
+    house.writer.transact(lambda c: dispatch(c, Capacity({"instant": 1}), clock.now(), full=True))
     clock.forward(hours=2)
     assert await house.executor(clock=clock).attempts.run(task.task_id, 1) == "failed"
     ended = house.tasks.get(task.task_id)

@@ -48,14 +48,14 @@ def test_an_offline_agent_is_refused_with_the_cure(book: SettingsBook, workspace
     """The sentence says what to do; the dispatcher does not give it work."""
     with pytest.raises(UnavailableError, match=r"away is not available: .+\. .+"):
         book.agent("away", workspaces[0])
-    assert "away" not in book.desk(workspaces).slots
+    assert "away" not in book.capacity(workspaces).slots
 
 
 def test_the_desk_takes_the_larger_number_of_slots(book: SettingsBook, workspaces: tuple[str, str]) -> None:
     """A name in two workspaces is one agent for the queue."""
-    desk = book.desk([*workspaces, None])
-    assert desk.slots["shared"] == 3
-    assert {"one-only", "two-only"} <= set(desk.slots)
+    capacity = book.capacity([*workspaces, None])
+    assert capacity.slots["shared"] == 3
+    assert {"one-only", "two-only"} <= set(capacity.slots)
 
 
 def test_broken_settings_of_one_workspace_do_not_stop_the_others(
@@ -63,7 +63,7 @@ def test_broken_settings_of_one_workspace_do_not_stop_the_others(
 ) -> None:
     """One bad file, one workspace that waits."""
     Path(workspaces[0], "proctor.toml").write_text("not toml [")
-    assert set(book.desk(workspaces).slots) >= {"shared", "two-only"}
+    assert set(book.capacity(workspaces).slots) >= {"shared", "two-only"}
 
 
 def test_edited_settings_count_without_a_restart(

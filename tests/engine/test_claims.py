@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from proctor.agents.driver import AgentEvent, AttemptEnd, Delegation, Failure, Outcome
 from proctor.engine.claims import Claim, Claims, LostClaimError, Work
 from proctor.engine.controls import set_paused
-from proctor.engine.dispatch import Desk, dispatch
+from proctor.engine.dispatch import Capacity, dispatch
 from proctor.engine.tasks import NewTask
 from proctor.protocol.events import EventStatus
 from proctor.protocol.ids import ExecutorId
@@ -35,7 +35,7 @@ def claims_of(house: House, name: str, clock: FakeClock | None = None) -> Claims
 def hand_over(house: House, clock: FakeClock | None = None) -> list[str]:
     """One look of a dispatcher; which tasks it gave out."""
     now = (clock or FakeClock()).now()
-    done = house.writer.transact(lambda c: dispatch(c, Desk({"instant": 99}), now, full=True))
+    done = house.writer.transact(lambda c: dispatch(c, Capacity({"instant": 99}), now, full=True))
     return [job.task_id for job in done.jobs]
 
 

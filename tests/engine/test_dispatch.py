@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proctor.engine import dispatch as module
-from proctor.engine.dispatch import Desk, backoff, dispatch
+from proctor.engine.dispatch import Capacity, backoff, dispatch
 from proctor.gate.approvals import expire_approvals
 from proctor.protocol.states import TASK, TaskState
 from proctor.store.database import Database
@@ -130,9 +130,9 @@ def test_only_what_may_run_is_handed_over(
         _insert(connection, queue)
         _pause(connection, paused)
         before = _all(connection)
-        handover, drafts = dispatch(connection, Desk(room), NOON, full=full)
+        handover, drafts = dispatch(connection, Capacity(room), NOON, full=full)
         after = _all(connection)
-        again, _ = dispatch(connection, Desk(room), NOON, full=full)
+        again, _ = dispatch(connection, Capacity(room), NOON, full=full)
     jobs = {job.task_id: job for job in handover.jobs}
     assert len(jobs) == len(handover.jobs)
     assert not {job.task_id for job in again.jobs} & set(jobs)
@@ -164,7 +164,7 @@ def test_nobody_waits_while_an_agent_is_free_and_priority_goes_first(
     with undone(sqlite_database) as connection:
         _insert(connection, queue)
         before = _all(connection)
-        handover, _ = dispatch(connection, Desk(room), NOON, full=True)
+        handover, _ = dispatch(connection, Capacity(room), NOON, full=True)
         after = _all(connection)
     jobs = {job.task_id for job in handover.jobs}
     busy = Counter(row.assigned_to_agent for row in after.values() if row.owner or row.queued_at)
@@ -201,7 +201,7 @@ def _status(connection: sa.Connection, name: str = "t") -> tuple[str, str | None
     return tuple(connection.execute(query).one())
 
 
-ROOM = Desk({"a": 5})
+ROOM = Capacity({"a": 5})
 
 
 @pytest.mark.parametrize("end", ["failed", "cancelled"])
@@ -292,17 +292,17 @@ def test_an_agent_is_found_whatever_the_case_of_its_name(database: Database) -> 
     """A row put in by SQL may spell it otherwise; it is handed over under the agent's own name, also in a quick look."""
     with undone(database) as connection:
         _one(connection, assigned_to_agent="fOrGe")
-        jobs = dispatch(connection, Desk({"a": 1, "FORGE": 1}), NOON, full=False)[0].jobs
+        jobs = dispatch(connection, Capacity({"a": 1, "FORGE": 1}), NOON, full=False)[0].jobs
         assert [job.task_id for job in jobs] == ["t"]
         assert connection.execute(sa.select(task_queue.c.assigned_to_agent)).scalar() == "FORGE"
 
 
 def test_a_task_without_agent_goes_to_a_skilled_one_and_says_why(database: Database) -> None:
     """The choice is an event with the alternatives."""
-    desk = Desk({"a": 5, "b": 1}, {"b": frozenset({"review"})})
+    capacity = Capacity({"a": 5, "b": 1}, {"b": frozenset({"review"})})
     with undone(database) as connection:
         _one(connection, assigned_to_agent=None, task_type="review")
-        _, drafts = dispatch(connection, desk, NOON, full=False)
+        _, drafts = dispatch(connection, capacity, NOON, full=False)
         decision = next(draft for draft in drafts if draft.event == "route_decision")
         assert (decision.details["selected"], decision.details["alternatives"]) == ("b", ["a"])
 
@@ -313,7 +313,7 @@ def test_a_long_queue_is_paged_without_gaps(database: Database, monkeypatch: pyt
     with undone(database) as connection:
         for number in range(60):
             _one(connection, f"t{number:02}", assigned_to_agent="a" if number < 50 else "b", created_at=NOON)
-        handover, _ = dispatch(connection, Desk({"a": 3, "b": 9}), NOON, full=True)
+        handover, _ = dispatch(connection, Capacity({"a": 3, "b": 9}), NOON, full=True)
         assert [job.task_id for job in handover.jobs] == [
             "t00",
             "t01",

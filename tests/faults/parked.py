@@ -16,7 +16,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from proctor.engine.dispatch import Desk
+from proctor.engine.dispatch import Capacity
 from proctor.engine.executor import Executor, Parts
 from proctor.engine.liveness import open_lease
 from proctor.engine.tasks import NewTask, Tasks
@@ -52,7 +52,7 @@ class Probe:
                 lease=open_lease(self.database, root / "executors", kind="probe"),
                 book=Book({"asking": self.driver}),
                 places=Scratch(root / "places"),
-                desk=lambda _: Desk({"asking": 16}),
+                capacity=lambda _: Capacity({"asking": 16}),
                 hold_s=0.0,
             )
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from proctor.agents.driver import AttemptEnd, AttemptRequest, Outcome
 from proctor.agents.scripted import ScriptedDriver
-from proctor.engine.dispatch import Desk
+from proctor.engine.dispatch import Capacity
 from proctor.engine.executor import Executor, Parts
 from proctor.engine.liveness import open_lease
 from proctor.engine.supervisor import Supervisor
@@ -114,6 +114,6 @@ def _parts(order: Order, database: Database, writer: TraceWriter) -> Parts:
         lease=open_lease(database, order.home / "executors", kind="victim", ttl=order.ttl),
         book=Book(dict.fromkeys(AGENTS, ScriptedDriver() if order.scripted else InstantDriver(work))),
         places=Scratch(order.root / "places"),
-        desk=lambda _: Desk(dict.fromkeys(AGENTS, order.slots)),
+        capacity=lambda _: Capacity(dict.fromkeys(AGENTS, order.slots)),
         workers=order.workers,
     )

@@ -14,7 +14,7 @@ from proctor.agents.roster import Agent as Worker
 from proctor.agents.roster import Roster, environment
 from proctor.config import Settings
 from proctor.engine.attempts import Agent
-from proctor.engine.dispatch import Desk
+from proctor.engine.dispatch import Capacity
 from proctor.protocol.errors import ProctorError, UnavailableError
 
 __all__ = ["SettingsBook"]
@@ -59,7 +59,7 @@ class SettingsBook:
             limits=found.limits,
         )
 
-    def desk(self, workspaces: Iterable[str | None]) -> Desk:
+    def capacity(self, workspaces: Iterable[str | None]) -> Capacity:
         """Who can work for these workspaces, and how much at once; a name in two counts with the larger number."""
         slots: dict[str, int] = {}
         skills: dict[str, frozenset[str]] = {}
@@ -73,7 +73,7 @@ class SettingsBook:
                 if state.get(agent.name, _OFFLINE).online:
                     slots[agent.name] = max(slots.get(agent.name, 0), agent.max_parallel)
                     skills[agent.name] = frozenset(agent.capabilities)
-        return Desk(slots, skills)
+        return Capacity(slots, skills)
 
     def settings(self, workspace: str | None) -> Settings:
         """The settings of a workspace, not older than a moment."""

@@ -23,7 +23,7 @@ from proctor.protocol.states import TASK, TaskState
 from proctor.store.tables import approvals, controls, task_queue
 
 __all__ = [
-    "Desk",
+    "Capacity",
     "Handover",
     "ReadyJob",
     "Waiting",
@@ -42,7 +42,7 @@ DEPENDS = "it depends on "
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class Capacity:
     """What the dispatcher knows of the agents: who can work, how many at once, and what they are good at."""
 
     slots: Mapping[str, int]
@@ -147,13 +147,13 @@ _WORKSPACES = {
 
 
 def dispatch(
-    connection: sa.Connection, desk: Desk, now: datetime, *, full: bool
+    connection: sa.Connection, capacity: Capacity, now: datetime, *, full: bool
 ) -> tuple[Handover, list[Draft]]:
     """Decide inside the caller's transaction; the caller writes the events with it.
 
     A quick look stops when no agent has room; a full one also goes over deadlines and blocked tasks.
     """
-    look = _Look(connection, desk, now)
+    look = _Look(connection, capacity, now)
     size, seen, last = min(BATCH, max(50, 2 * look.room())), 0, None
     while seen < MAX_SCAN and (full or look.room() > 0):
         agents = [agent for agent, room in look.free.items() if room > 0]
@@ -169,9 +169,9 @@ def dispatch(
 class _Look:
     """One pass over the waiting tasks, with what it needs fetched in a few queries."""
 
-    def __init__(self, connection: sa.Connection, desk: Desk, now: datetime) -> None:
+    def __init__(self, connection: sa.Connection, capacity: Capacity, now: datetime) -> None:
         self.connection = connection
-        self.desk = desk
+        self.capacity = capacity
         self.now = now
         self.jobs: list[ReadyJob] = []
         self.handed: list[dict[str, Any]] = []
@@ -180,7 +180,7 @@ class _Look:
         self.paused = _paused(connection)
         self.states: dict[str, str] = {}
         self.answers: dict[str, str] = {}
-        self.free = _free_slots(connection, desk)
+        self.free = _free_slots(connection, capacity)
 
     def room(self) -> int:
         """How many attempts could be handed over now."""
@@ -260,19 +260,19 @@ class _Look:
 
     def _named(self, agent: str | None) -> str | None:
         """Agents are found whatever the case of their name, also in rows that others put in."""
-        if agent is None or agent in self.desk.slots:
+        if agent is None or agent in self.capacity.slots:
             return agent
-        return next((name for name in self.desk.slots if name.casefold() == agent.casefold()), agent)
+        return next((name for name in self.capacity.slots if name.casefold() == agent.casefold()), agent)
 
     def _route(self, task: Task) -> str | None:
         """Choose an agent: skilled in this type first, then the one with most room; equal inputs, equal choice."""
         free = [agent for agent, room in self.free.items() if room > 0]
-        skilled = [agent for agent in free if task.task_type in self.desk.skills.get(agent, frozenset())]
-        order = list(self.desk.slots)
+        skilled = [agent for agent in free if task.task_type in self.capacity.skills.get(agent, frozenset())]
+        order = list(self.capacity.slots)
         return min(skilled or free, key=lambda agent: (-self.free[agent], order.index(agent)), default=None)
 
     def _routing(self, task: Task, trace_id: str, agent: str) -> Draft:
-        alternatives = sorted(set(self.desk.slots) - {agent})
+        alternatives = sorted(set(self.capacity.slots) - {agent})
         details = {
             "selected": agent,
             "reason": f"free and able to do {task.task_type!r}",
@@ -347,7 +347,7 @@ def _answers(connection: sa.Connection, task_ids: Sequence[str]) -> dict[str, st
     return {task_id: status for task_id, status in newest.items() if status != "pending"}
 
 
-def _free_slots(connection: sa.Connection, desk: Desk) -> dict[str, int]:
+def _free_slots(connection: sa.Connection, capacity: Capacity) -> dict[str, int]:
     """Room per agent: what it may run less what it was given and has not ended."""
     held = sa.or_(task_queue.c.queued_at.is_not(None), task_queue.c.owner.is_not(None))
     given = [TaskState.ASSIGNED.value, TaskState.IN_PROGRESS.value, TaskState.VERIFYING.value]
@@ -357,4 +357,4 @@ def _free_slots(connection: sa.Connection, desk: Desk) -> dict[str, int]:
         .group_by(task_queue.c.assigned_to_agent)
     )
     busy: dict[str, int] = {name: count for name, count in connection.execute(query) if name}
-    return {agent: slots - busy.get(agent, 0) for agent, slots in desk.slots.items()}
+    return {agent: slots - busy.get(agent, 0) for agent, slots in capacity.slots.items()}

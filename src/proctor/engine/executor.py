@@ -18,7 +18,7 @@ from proctor.agents.model_chats import Chats
 from proctor.engine.attempts import AgentBook, Attempts, Workplaces
 from proctor.engine.chat_desk import ChatDesk
 from proctor.engine.claims import Claims
-from proctor.engine.dispatch import Desk
+from proctor.engine.dispatch import Capacity
 from proctor.engine.liveness import Lease, LeaseKeeper
 from proctor.engine.plan_desk import PlanDesk
 from proctor.engine.plans import Plans
@@ -53,7 +53,7 @@ class Parts:
     lease: Lease
     book: AgentBook
     places: Workplaces
-    desk: Callable[[Iterable[str | None]], Desk]
+    capacity: Callable[[Iterable[str | None]], Capacity]
     clock: Clock = field(default_factory=SystemClock)
     workers: int = 16
     hold_s: float = HOLD_SECONDS
@@ -78,7 +78,7 @@ class Executor:
         self._stop = asyncio.Event()
         self._ready = asyncio.Event()
         self.lost = False
-        self._desk = PlanDesk(parts.plans, parts.lease) if parts.plans is not None else None
+        self._plans = PlanDesk(parts.plans, parts.lease) if parts.plans is not None else None
         self._talks = ChatDesk(parts.chats, parts.database) if parts.chats is not None else None
         claims = Claims(parts.writer, parts.lease.executor_id, parts.clock)
         questions = OpenQuestions(
@@ -114,7 +114,7 @@ class Executor:
             lease=parts.lease,
             attempts=self.attempts,
             questions=questions,
-            desk=parts.desk,
+            capacity=parts.capacity,
             clock=parts.clock,
         )
 
@@ -131,7 +131,7 @@ class Executor:
     def wake(self) -> None:
         """Something may have changed: look now."""
         self._wake.set()
-        for desk in (self._desk, self._talks):
+        for desk in (self._plans, self._talks):
             if desk is not None:
                 desk.wake()
 
@@ -139,7 +139,7 @@ class Executor:
         """End in order; what runs is stopped and taken over by the next executor."""
         self._stop.set()
         self._wake.set()
-        for desk in (self._desk, self._talks):
+        for desk in (self._plans, self._talks):
             if desk is not None:
                 desk.stop()
 
@@ -159,7 +159,7 @@ class Executor:
                 self._ready.set()
                 async with asyncio.TaskGroup() as group:
                     census = group.create_task(self._keep_census())
-                    for desk in (self._desk, self._talks):
+                    for desk in (self._plans, self._talks):
                         if desk is not None:
                             group.create_task(desk.run())
                     await self._look_again_and_again()
@@ -234,7 +234,7 @@ class Executor:
         def look() -> bool:
             with self._parts.database.read() as connection:
                 found = connection.execute(query).first()
-            desks = [desk for desk in (self._desk, self._talks) if desk is not None]
+            desks = [desk for desk in (self._plans, self._talks) if desk is not None]
             return found is None and not any(desk.waits() for desk in desks)
 
         return await asyncio.to_thread(look)

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from loguru import logger
 
 from proctor.engine.attempts import Attempts
-from proctor.engine.dispatch import Desk, Handover, dispatch, workspaces_that_wait
+from proctor.engine.dispatch import Capacity, Handover, dispatch, workspaces_that_wait
 from proctor.engine.liveness import Lease
 from proctor.engine.questions import OpenQuestions
 from proctor.engine.runtime import Job, Runtime
@@ -55,7 +55,7 @@ class Reconciler:
         lease: Lease,
         attempts: Attempts,
         questions: OpenQuestions,
-        desk: Callable[[Iterable[str | None]], Desk],
+        capacity: Callable[[Iterable[str | None]], Capacity],
         clock: Clock,
     ) -> None:
         self._database = database
@@ -64,7 +64,7 @@ class Reconciler:
         self._lease = lease
         self._attempts = attempts
         self._questions = questions
-        self._desk = desk
+        self._capacity = capacity
         self._clock = clock
         self._next_takeover = 0.0
         self._stranded: frozenset[str] = frozenset()
@@ -90,8 +90,8 @@ class Reconciler:
         workspaces = await asyncio.to_thread(self._workspaces_that_wait, full)
         if not workspaces:
             return 0
-        now, desk = self._clock.now(), await asyncio.to_thread(self._desk, workspaces)
-        decided: Handover = await self._writer.transact_async(lambda c: dispatch(c, desk, now, full=full))
+        now, capacity = self._clock.now(), await asyncio.to_thread(self._capacity, workspaces)
+        decided: Handover = await self._writer.transact_async(lambda c: dispatch(c, capacity, now, full=full))
         jobs = [Job(job.task_id, job.attempt, job.priority) for job in decided.jobs]
         if jobs:
             await self._runtime.enqueue(jobs)
