@@ -20,7 +20,7 @@ from typing import Any
 from proctor.agents.driver import AttemptEnd, AttemptRequest, Outcome
 from proctor.engine.attempts import Agent, Place
 from proctor.engine.claims import Claim, Work
-from proctor.engine.dispatch import Desk
+from proctor.engine.dispatch import Capacity
 from proctor.engine.executor import Executor, Parts
 from proctor.engine.liveness import open_lease
 from proctor.engine.tasks import NewTask, Tasks
@@ -84,7 +84,7 @@ class House:
                 lease=lease,
                 book=self.book,
                 places=Nowhere(root),
-                desk=lambda _: Desk({"instant": WORKERS}),
+                capacity=lambda _: Capacity({"instant": WORKERS}),
                 workers=WORKERS,
             )
         )
