@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,6 +121,21 @@ def test_sending_waits_for_no_other_writer(sqlite_database: Database) -> None:
     other.close()
     assert commit(lane, [put(sqlite_database, "d")]) is True
     assert set(rows(sqlite_database)) == {"a", "b", "d"}
+    lane.close()
+
+
+def test_write_ahead_log_is_written_back_and_not_where_others_wait(sqlite_database: Database) -> None:
+    """However many changes: the log stays small, and the commit that writes it back is none for a loop."""
+    lane, log = Lane(sqlite_database), Path(f"{sqlite_database.url.database}-wal")
+    assert commit(lane, [put(sqlite_database, "first")]) is True
+    prompt = []
+    for number in range(300):
+        assert lane.send([put(sqlite_database, f"s{number}", "x" * 90)]) is True
+        lane._hand._slow_until = 0.0  # type: ignore[union-attr]  # as on a disk that is never slow
+        prompt.append(lane.prompt)
+        assert lane.settle() is True
+    assert prompt.count(False) in range(3, 6)
+    assert log.stat().st_size < 4_000_000
     lane.close()
 
 

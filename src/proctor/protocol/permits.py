@@ -11,6 +11,7 @@ import hmac
 import secrets
 import threading
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from proctor.protocol.errors import RefusedError
 from proctor.protocol.events import ActorKind
@@ -81,7 +82,7 @@ def _fields(permit: Permit) -> tuple[object, ...]:
 
 def _seal(*fields: object) -> str:
     text = "\0".join([f"{type(field).__name__}={field!s}" for field in fields])
-    return hmac.digest(_KEY, text.encode("utf-8", "surrogateescape"), "sha256").hex()
+    return blake2b(text.encode("utf-8", "surrogateescape"), key=_KEY, digest_size=32).hexdigest()
 
 
 def mint_permit(

@@ -31,6 +31,7 @@ _MAX_PREPARED: Final = 256
 # A disk that answers within the first is not worth a change of threads; one that did not is left to a thread for the second.
 _QUICK_SECONDS: Final = 0.002
 _SLOW_SECONDS: Final = 0.25
+_COMMITS: Final = 64  # after so many the write-ahead log is written back into the file
 _TEXT, _BINARY = 0, 1
 _EITHER: Final = select.POLLIN | select.POLLOUT
 
@@ -179,11 +180,13 @@ class _OneByOne:
     def __init__(self, bare: sqlite3.Connection) -> None:
         self._cursor = bare.cursor()
         self._cursor.execute("PRAGMA busy_timeout=0")  # sending waits for nobody: the ordinary way does
+        self._cursor.execute("PRAGMA wal_autocheckpoint=0")  # see `settle`
         self._slow_until = 0.0
+        self._commits = 0  # since the log was last written back
 
     @property
     def prompt(self) -> bool:
-        return time.monotonic() >= self._slow_until
+        return time.monotonic() >= self._slow_until and self._commits < _COMMITS
 
     @property
     def answers_on(self) -> None:
@@ -225,6 +228,10 @@ class _OneByOne:
         if ended - began > _QUICK_SECONDS:
             self._slow_until = ended + _SLOW_SECONDS
         watch("committed")
+        self._commits += 1
+        if self._commits > _COMMITS:  # not `prompt`, so in a thread: writing the log back takes its time
+            self._cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            self._commits = 0
 
 
 # ── PostgreSQL ────────────────────────────────────────────────────────────────────────────────────────────────────
