@@ -26,6 +26,7 @@ BROAD_EXCEPTS = {
     "engine/supervisor.py",  # worker loop and request handler: one caller's mistake is its own
     "server/mcp_calls.py",  # request handler: one call's failure is told to its caller, the server goes on
     "server/socket.py",  # frame handler: one message's failure is its own, never the connection's
+    "tools/jobs.py",  # driver: whatever ends a background command, its row says that it has ended
     "trace/batches.py",  # worker loop: one job's failure is its caller's
     "trace/writer.py",  # worker loop: a failed batch fails its waiters, not the thread
 }

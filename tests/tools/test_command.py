@@ -292,6 +292,21 @@ async def test_background_command_ends_at_its_time_limit(desk: Desk, nap: str) -
     assert (await until(desk, job["job_id"]))["state"] == "timed_out"
 
 
+async def test_background_command_ends_in_its_row_whatever_went_wrong(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A defect in what runs it is no command that seems to run for ever."""
+
+    async def broken(*_given: Any, **_more: Any) -> None:
+        raise LookupError("a defect")
+
+    monkeypatch.setattr("proctor.tools.jobs.run", broken)
+    with pytest.raises(ProctorError, match="a defect"):
+        await desk.call("start_command", command="true")
+    (row,) = rows_of(desk.database, sa.select(command_jobs))
+    assert (row["outcome"], row["ended_at"] is None) == ("not_started", False)
+
+
 async def test_background_command_that_cannot_start_says_so_at_once(desk: Desk) -> None:
     """No job id for something that never ran."""
     with pytest.raises(UnavailableError):

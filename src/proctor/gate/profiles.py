@@ -376,7 +376,8 @@ def _asking(profile: Profile) -> list[str]:
     found = [f"Commands that are free in the sandbox: {', '.join(words[kind] for kind in free) or 'none'}."]
     if profile.asks:
         found.append(f"Tools that {' or '.join(sorted(profile.asks))} ask first.")
-    found.append(f"A path outside the workspace {outside}; what cannot be taken back always asks.")
+    found.append(f"A command that touches a path outside the workspace {outside}; a file tool never may.")
+    found.append("What cannot be taken back always asks.")
     return found
 
 

@@ -94,7 +94,7 @@ class _Job:
                     self.spec, permit=self.context.permit, on_output=self._take, cancel=cancel
                 )
                 watcher.cancel()
-        except* (ProctorError, OSError) as problems:
+        except* Exception as problems:  # noqa: BLE001 - driver: whatever ends a job, its row says so
             first = first_of(problems)
             self.error = first if isinstance(first, ProctorError) else ProctorError(message=f"{first}.")
         self.ended_at = now()
