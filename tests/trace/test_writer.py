@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from proctor.protocol.errors import StoreUnavailableError, UnavailableError, UsageError
 from proctor.protocol.events import Draft, Event
 from proctor.store.database import Database
+from proctor.trace.jobs import AsyncJob
 from proctor.trace.log import lock_log
 from proctor.trace.metrics import TraceMetrics
 from proctor.trace.reader import stream
@@ -156,6 +157,21 @@ async def test_a_lone_coroutine_writes_without_a_change_of_threads(
     assert moments[-1] == (True, "committed")
     assert {here for here, _ in moments} == {True}
     assert verify(database, KEY).ok
+
+
+async def test_a_coroutine_that_waited_for_room_is_written_by_the_writer(database: Database) -> None:
+    """A full queue is waited for in another thread, and no other thread may touch a loop."""
+    places: set[str] = set()
+    with _writer(database) as writer:
+        for _ in range(3):
+            await writer.append_async([draft()])
+            await _at_rest(writer)
+        job = AsyncJob([draft()])
+        database.watch = lambda _: places.add(threading.current_thread().name)
+        await asyncio.to_thread(writer._put, job, time.monotonic() + 30)
+        await job.future
+        database.watch = None
+    assert places == {"proctor-trace-writer"}
 
 
 async def test_a_slow_disk_is_waited_for_in_the_writers_thread(

@@ -156,7 +156,7 @@ class TraceWriter:
 
     async def _wait_async(self, job: AsyncJob, deadline: float, *, takes_back: bool = True) -> Any:
         until = time.monotonic() + deadline
-        if not self._offer(job):
+        if not self._offer(job, writes=job):
             await asyncio.to_thread(self._put, job, until)
         if job.landed:
             await self._let_others_go()
@@ -181,13 +181,13 @@ class TraceWriter:
         finally:
             self._landing = False
 
-    def _offer(self, job: Job) -> bool:
-        """Hand a job over; False when the queue is full."""
+    def _offer(self, job: Job, *, writes: AsyncJob | None = None) -> bool:
+        """Hand a job over; False when the queue is full. `writes`: this is its loop, which may write it by itself."""
         with self._lock:
             self._check_open()
             if len(self._queue) >= self._max_queue:
                 return False
-            if isinstance(job, AsyncJob) and self._is_free() and self._send(job):
+            if writes is not None and self._is_free() and self._send(writes):
                 return True
             self._queue.append(job)
             if len(self._queue) == self._wanted:
