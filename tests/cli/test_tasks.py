@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -163,11 +165,27 @@ def test_a_worker_refuses_sqlite_with_the_cure(repo: Path) -> None:
     assert "PROCTOR_DATABASE_URL" in done.stderr
 
 
+def _stop_between_writes(pid: int, repo: Path) -> None:
+    """Stop a process where it holds no lock: who is stopped in the middle of a write keeps all others out."""
+    app = open_app(repo)
+    place = str(app.database.url.database)
+    app.close()
+    for _ in range(100):
+        os.kill(pid, signal.SIGSTOP)
+        bare = sqlite3.connect(place, timeout=0.2, isolation_level=None)
+        with closing(bare), suppress(sqlite3.OperationalError):
+            bare.execute("BEGIN IMMEDIATE")
+            return
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.1)
+    raise AssertionError("it writes all the time")
+
+
 @pytest.mark.slow
 def test_a_task_is_named_also_when_nobody_executes_it(repo: Path) -> None:
     """The supervisor does not answer: who reads no id would add it again, and it would be done twice."""
     pid = int(_json(repo, "supervisor", "start")["pid"])
-    os.kill(pid, signal.SIGSTOP)
+    _stop_between_writes(pid, repo)
     try:
         added = _run(repo, "tasks", "add", "x", "--agent", "sim", "--json")
         task = json.loads(added.stdout)
