@@ -140,6 +140,23 @@ def test_write_ahead_log_is_written_back_and_not_where_others_wait(sqlite_databa
 
 
 @pytest.mark.postgres
+def test_server_that_does_not_answer_is_neither_yes_nor_no(
+    postgres_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The waiting ends; what the server does with it later is all or nothing."""
+    lane = Lane(postgres_database)
+    assert commit(lane, [put(postgres_database, "a")]) is True
+    assert commit(lane, [rename(postgres_database, "ada % ' :x", 1)]) is True
+    monkeypatch.setattr("proctor.store.lane._ANSWER_SECONDS", 0.2)
+    with postgres_database.write() as other:
+        other.execute(sa.select(controls).with_for_update())
+        assert commit(lane, [rename(postgres_database, "renamed", 1)]) is None
+    monkeypatch.undo()
+    assert commit(lane, [put(postgres_database, "b")]) is True
+    lane.close()
+
+
+@pytest.mark.postgres
 def test_large_and_odd_values_arrive_whole(postgres_database: Database) -> None:
     """More than a socket takes at once, text of any script, and what no text there can hold."""
     lane, insert = Lane(postgres_database), "INSERT INTO odd (x, y) VALUES (%s, %s)"

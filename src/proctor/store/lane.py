@@ -28,6 +28,7 @@ _NAME: Final = "a change of the quick lane"
 # it is undone as well, and worth another try.
 _UNFIT: Final = ("22012", "40001", "40P01")
 _MAX_PREPARED: Final = 256
+_ANSWER_SECONDS: Final = 60  # twice as long as the server lets a statement wait for a lock
 # A disk that answers within the first is not worth a change of threads; one that did not is left to a thread for the second.
 _QUICK_SECONDS: Final = 0.002
 _SLOW_SECONDS: Final = 0.25
@@ -242,7 +243,7 @@ class _AllAtOnce:
 
     def __init__(self, bare: Any) -> None:
         bare.autocommit = True
-        self._pq = bare.pgconn
+        self._bare, self._pq = bare, bare.pgconn
         self._ready = select.poll()
         self._ready.register(self._pq.socket, select.POLLIN)
         self._names: dict[str, bytes] = {}
@@ -293,9 +294,13 @@ class _AllAtOnce:
 
     def _answer(self) -> Any:
         """The statement's one result; the waiting leaves other threads alone."""
+        from psycopg import OperationalError
+
         while (unsent := self._pq.flush()) or self._pq.is_busy():
             self._ready.modify(self._pq.socket, _EITHER if unsent else select.POLLIN)
-            self._ready.poll()
+            if not self._ready.poll(_ANSWER_SECONDS * 1000):
+                self._bare.close()  # whether it was done only the log can tell; a late one finds the head moved
+                raise OperationalError(f"the server did not answer within {_ANSWER_SECONDS} s")
             self._pq.consume_input()
         found = self._pq.get_result()
         while self._pq.get_result() is not None:

@@ -330,14 +330,7 @@ class TraceWriter:
         if not self._express.land(job):
             return False
         self._publish([job], time.perf_counter() - began)
-        job.loop.call_soon(
-            self._landed, job
-        )  # not at once: who writes again and again must let others go between
         return True
-
-    def _landed(self, job: AsyncJob) -> None:
-        self._landing = False
-        job.finish()
 
     def _arrived(self, flight: Flight) -> None:
         """Its loop heard from the server."""
@@ -350,13 +343,19 @@ class TraceWriter:
             except Exception as error:  # noqa: BLE001 - worker loop: whatever it is, its waiter must hear of it
                 fail([job], error)
             else:
-                if landed:
-                    job.finish()
-                else:
-                    job.taken = False
-                    self._queue.appendleft(job)
+                self._came_down(job, landed)
             if self._queue or self._closed:
                 self._filled.notify()
+
+    def _came_down(self, job: AsyncJob, landed: bool) -> None:
+        """Tell the caller, or leave it to the ordinary way, first of all; without our thread there is none."""
+        if landed:
+            job.finish()
+        elif self._thread.is_alive():
+            job.taken = False
+            self._queue.appendleft(job)
+        else:
+            fail([job], _refused("its thread ended", "Start the process again."))
 
     def _quick(self, jobs: list[Job]) -> bool:
         """One job whose change is known beforehand, on a log as we left it: nothing is read, one trip writes all."""
