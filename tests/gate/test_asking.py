@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from proctor.gate.context import Context
-from tests.gate.world import AGENT, Inputs, World
+from tests.gate.world import AGENT, World
 
 
 async def test_repeated_call_that_waits_is_told_by_the_id_of_its_row(world: World) -> None:
@@ -21,13 +20,7 @@ async def test_repeated_call_that_waits_is_told_by_the_id_of_its_row(world: Worl
 
 async def test_question_about_an_interrupted_call_names_the_call_that_was(world: World) -> None:
     """What may have happened already is that row, not a new one that nobody can find."""
-    began, go = asyncio.Event(), asyncio.Event()
-
-    async def hold(_context: Context, _inputs: Inputs) -> None:
-        began.set()
-        await go.wait()
-
-    world.ran.act = hold
+    began, go = world.hold()
     async with asyncio.TaskGroup() as group:
         group.create_task(world.run("act", AGENT, idempotency_key="k"))
         await began.wait()

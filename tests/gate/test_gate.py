@@ -343,13 +343,7 @@ async def test_same_key_for_another_act_is_refused(world: World) -> None:
 
 async def test_same_key_while_it_runs_is_refused(world: World) -> None:
     """Two callers with one key: one runs, the other hears so."""
-    began, go = asyncio.Event(), asyncio.Event()
-
-    async def hold(_context: Context, _inputs: Inputs) -> None:
-        began.set()
-        await go.wait()
-
-    world.ran.act = hold
+    began, go = world.hold()
     async with asyncio.TaskGroup() as group:
         first = group.create_task(world.run("act", idempotency_key="k"))
         await began.wait()
@@ -399,13 +393,7 @@ async def test_call_that_cannot_be_saved_first_does_not_begin(world: World) -> N
 
 async def test_lease_of_a_day_ago_does_not_block_its_key(world: World) -> None:
     """A call whose process hangs past its end counts as interrupted: reading goes on, the rest asks."""
-    began, go = asyncio.Event(), asyncio.Event()
-
-    async def hold(_context: Context, _inputs: Inputs) -> None:
-        began.set()
-        await go.wait()
-
-    world.ran.act = hold
+    began, go = world.hold()
     async with asyncio.TaskGroup() as group:
         group.create_task(world.run("act", AGENT, idempotency_key="k"))
         await began.wait()

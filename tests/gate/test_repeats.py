@@ -13,12 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proctor.gate.approvals import LIFE
-from proctor.gate.context import Context
 from proctor.gate.repeats import REPLAY, Repeats
 from proctor.protocol.errors import NotFoundError, UsageError
 from proctor.protocol.tools import Call, CallResult
 from proctor.store.tables import calls, leases
-from tests.gate.world import Inputs, World
+from tests.gate.world import World
 
 
 def _repeats(world: World) -> Repeats:
@@ -76,13 +75,7 @@ async def test_what_nobody_is_asked_about_runs_every_time(world: World) -> None:
 @pytest.mark.parametrize("name", ["act", "look"])
 async def test_a_call_whose_end_nobody_knows_is_not_made_twice(world: World, name: str) -> None:
     """Its process hangs past its time: an act asks a person before it is made again; a look is simply done again."""
-    began, go = asyncio.Event(), asyncio.Event()
-
-    async def hold(_context: Context, _inputs: Inputs) -> None:
-        began.set()
-        await go.wait()
-
-    world.ran.act = hold
+    began, go = world.hold()
     async with asyncio.TaskGroup() as group:
         group.create_task(_again(world, name))
         await began.wait()

@@ -6,11 +6,10 @@ import asyncio
 from datetime import timedelta
 
 from proctor.gate.calls import reap_dead
-from proctor.gate.context import Context
 from proctor.gate.grants import Scope
 from proctor.gate.retention import prune_calls
 from proctor.store.tables import attempts, budget_nodes, grants, leases, task_queue
-from tests.gate.world import Inputs, World
+from tests.gate.world import World
 
 
 async def test_old_calls_leave_and_open_ones_stay(world: World) -> None:
@@ -33,13 +32,7 @@ async def test_old_calls_leave_and_open_ones_stay(world: World) -> None:
 
 async def test_running_call_is_never_pruned(world: World) -> None:
     """Neither its row nor the budget it holds."""
-    began, go = asyncio.Event(), asyncio.Event()
-
-    async def hold(_context: Context, _inputs: Inputs) -> None:
-        began.set()
-        await go.wait()
-
-    world.ran.act = hold
+    began, go = world.hold()
     async with asyncio.TaskGroup() as group:
         running = group.create_task(world.run("look", task_id="task_1"))
         await began.wait()
@@ -52,13 +45,7 @@ async def test_running_call_is_never_pruned(world: World) -> None:
 
 async def test_lease_of_an_ended_attempt_is_reaped_after_a_while(world: World) -> None:
     """An attempt that ended a minute ago holds nothing any more; one that just ended may still settle."""
-    began, go = asyncio.Event(), asyncio.Event()
-
-    async def hold(_context: Context, _inputs: Inputs) -> None:
-        began.set()
-        await go.wait()
-
-    world.ran.act = hold
+    began, go = world.hold()
     async with asyncio.TaskGroup() as group:
         group.create_task(world.run("look", task_id="task_1", attempt=1))
         await began.wait()

@@ -232,6 +232,17 @@ class World:
         """All approvals."""
         return sorted(self.rows(approvals), key=lambda row: str(row["requested_at"]))
 
+    def hold(self) -> tuple[asyncio.Event, asyncio.Event]:
+        """Let tools begin and then wait: one has begun, and may go on."""
+        began, go = asyncio.Event(), asyncio.Event()
+
+        async def wait(_context: Context, _inputs: Inputs) -> None:
+            began.set()
+            await go.wait()
+
+        self.ran.act = wait
+        return began, go
+
     def used(self, node: str = "session:trace_t") -> dict[str, Any]:
         """What a node has used in all."""
         return next(row for row in self.rows(budget_nodes) if row["bucket_id"] == f"{node}/")

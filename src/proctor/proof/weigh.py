@@ -48,26 +48,25 @@ def without_effect(change: Change, why: str) -> HollowFinding:
 
 def weigh_lost(path: str, skipped: Sequence[str], gone: Sequence[str]) -> list[HollowFinding]:
     """What runs tell of tests that passed at the base and do not run any more."""
-    found = []
-    if skipped:
-        why = f"{_some(skipped)} passed before the change and is skipped now"
-        found.append(HollowFinding(HollowKind.TEST_SKIPPED, HollowWeight.SUSPICIOUS, path, 1, why))
-    if gone:
-        why = f"{_some(gone)} passed before the change and is not run any more"
-        found.append(HollowFinding(HollowKind.TEST_DELETED, HollowWeight.SUSPICIOUS, path, 1, why))
-    return found
+    return [
+        *_told(HollowKind.TEST_SKIPPED, path, skipped, "passed before the change and is skipped now"),
+        *_told(HollowKind.TEST_DELETED, path, gone, "passed before the change and is not run any more"),
+    ]
 
 
 def weigh_edited(path: str, names: Sequence[str], broken: Sequence[str]) -> list[HollowFinding]:
     """What runs tell of tests that pass only as the change edited them."""
-    found = []
-    if names:
-        why = f"{_some(names)} failed before and passes only as the change edited the tests, not as they were"
-        found.append(HollowFinding(HollowKind.TEST_WEAKENED, HollowWeight.SUSPICIOUS, path, 1, why))
-    if broken:
-        why = f"{_some(broken)} passed before, fails with the change as it was, and was edited to pass"
-        found.append(HollowFinding(HollowKind.TEST_WEAKENED, HollowWeight.SUSPICIOUS, path, 1, why))
-    return found
+    only = "failed before and passes only as the change edited the tests, not as they were"
+    edited = "passed before, fails with the change as it was, and was edited to pass"
+    return [
+        *_told(HollowKind.TEST_WEAKENED, path, names, only),
+        *_told(HollowKind.TEST_WEAKENED, path, broken, edited),
+    ]
+
+
+def _told(kind: HollowKind, path: str, names: Sequence[str], what: str) -> list[HollowFinding]:
+    """One finding about all these tests; none without any."""
+    return [HollowFinding(kind, HollowWeight.SUSPICIOUS, path, 1, f"{_some(names)} {what}")] if names else []
 
 
 def _some(names: Sequence[str]) -> str:
